@@ -1,0 +1,1 @@
+"""Measurements: handoff benchmarks and exactness comparisons."""

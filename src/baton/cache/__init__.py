@@ -1,0 +1,1 @@
+"""K/V memory as bookkeeping: blocks, reference counts, prefix hash chains."""

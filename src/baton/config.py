@@ -1,0 +1,207 @@
+"""Every knob with its default. TOML file, then `--set a.b=c`; an unknown key is an error."""
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from baton.core.digest import digest
+from baton.core.ids import Direction, Role
+from baton.errors import ConfigError
+
+MIB = 1 << 20
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the sections: frozen, and unknown keys are refused."""
+
+
+class ModelConfig(_Section):
+    """Which model, in which representation."""
+
+    name: str = "smollm2"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: str = "cpu"
+    deterministic: bool = True
+    max_model_len: int = 0
+    """0 keeps the model's own limit, bounded by what the K/V pool can hold."""
+    self_test: bool = True
+
+
+class ClusterConfig(_Section):
+    """How many workers of which role, and where they run."""
+
+    prefill: int = 1
+    decode: int = 1
+    mixed: int = 0
+    pin_cores: bool = True
+    start_timeout_s: float = 300.0
+    max_restarts: int = 100
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """One role per worker, in start order."""
+        return (
+            (Role.PREFILL,) * self.prefill
+            + (Role.DECODE,) * self.decode
+            + (Role.MIXED,) * self.mixed
+        )
+
+
+class WorkerConfig(_Section):
+    """One worker's memory and batch bounds."""
+
+    block_size: int = 16
+    kv_nbytes: int = 1024 * MIB
+    max_batch_tokens: int = 512
+    max_num_seqs: int = 32
+    max_reservations: int = 64
+    growth_tokens: int = 256
+    """Decode rows reserved beyond the prompt; more are allocated as they are needed."""
+    prefix_caching: bool = True
+    reuse_generated: bool = False
+    """Index K/V of generated tokens too. Off keeps cached equal to recomputed, bit for bit."""
+
+
+class TransferConfig(_Section):
+    """The handoff: who moves, when, in which pieces, and for how long state is held."""
+
+    direction: Direction = Direction.PUSH
+    schedule: Literal["auto", "layer", "request"] = "auto"
+    chunk_nbytes: int = MIB
+    credit_nbytes: int = 16 * MIB
+    checksum: bool = True
+    lease_ms: int = 10_000
+    retry_ms: int = 500
+    staging: Literal["auto", "always"] = "auto"
+
+
+class RouterConfig(_Section):
+    """Admission, deadlines and fallbacks."""
+
+    max_attempts: int = 3
+    ttft_budget_ms: int = 120_000
+    attempt_timeout_ms: int = 60_000
+    max_waiting_requests: int = 512
+    max_pending_tokens: int = 262_144
+    heartbeat_ms: int = 200
+    worker_timeout_ms: int = 5_000
+
+
+class GatewayConfig(_Section):
+    """The HTTP edge."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    max_body_nbytes: int = 8 * MIB
+    body_timeout_s: float = 30.0
+    stream_stall_s: float = 60.0
+    max_n: int = 16
+    max_prompts: int = 64
+
+
+class BatonConfig(_Section):
+    """The whole configuration of one deployment."""
+
+    model: ModelConfig = ModelConfig()
+    cluster: ClusterConfig = ClusterConfig()
+    worker: WorkerConfig = WorkerConfig()
+    transfer: TransferConfig = TransferConfig()
+    router: RouterConfig = RouterConfig()
+    gateway: GatewayConfig = GatewayConfig()
+
+    @property
+    def digest(self) -> str:
+        """Digest printed at start, so two runs can be told apart."""
+        return digest(self)
+
+
+def load_config(path: Path | None = None, overrides: list[str] | None = None) -> BatonConfig:
+    """Read `path` (TOML), apply `section.key=value` overrides, validate, and return the result.
+
+    Raises ConfigError naming the file, the key and the remedy.
+    """
+    tree: dict[str, Any] = {}
+    place = "command line"
+    if path is not None:
+        place = str(path)
+        try:
+            tree = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot read the configuration: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: not valid TOML: {error}") from error
+        _convert(tree, place)
+    for override in overrides or []:
+        _apply_override(tree, override)
+        place = f"--set {override}"
+        _convert(tree, place)
+    config = _convert(tree, place)
+    _validate(config)
+    return config
+
+
+def _convert(tree: dict[str, Any], place: str) -> BatonConfig:
+    try:
+        return msgspec.convert(tree, BatonConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{place}: {error}; known keys: `baton config`") from error
+
+
+def _apply_override(tree: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not (separator and dot and section and name):
+        raise ConfigError(f"--set {override}: write it as section.key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    node = tree.setdefault(section, {})
+    if not isinstance(node, dict):
+        raise ConfigError(f"--set {override}: {section!r} is not a section")
+    node[name] = value
+
+
+def _validate(config: BatonConfig) -> None:
+    cluster, worker, transfer = config.cluster, config.worker, config.transfer
+    _require(min(cluster.prefill, cluster.decode, cluster.mixed) >= 0, "cluster", "counts are >= 0")
+    split = cluster.prefill > 0 and cluster.decode > 0
+    _require(
+        split or (cluster.mixed > 0 and cluster.prefill == cluster.decode == 0),
+        "cluster",
+        f"prefill={cluster.prefill} decode={cluster.decode} mixed={cluster.mixed} cannot serve; "
+        "use at least one prefill and one decode worker, or only mixed workers",
+    )
+    _require(not (split and cluster.mixed), "cluster", "mixed workers beside a split are not built")
+    _require(len(cluster.roles) <= 64, "cluster", "at most 64 workers on one host")
+    size = worker.block_size
+    _require(
+        1 <= size <= 256 and size & (size - 1) == 0,
+        "worker.block_size",
+        f"{size} is not a power of two between 1 and 256",
+    )
+    for name in ("kv_nbytes", "max_batch_tokens", "max_num_seqs", "max_reservations"):
+        _require(getattr(worker, name) >= 1, f"worker.{name}", "must be at least 1")
+    _require(worker.growth_tokens >= 0, "worker.growth_tokens", "must not be negative")
+    for name in ("chunk_nbytes", "credit_nbytes", "lease_ms", "retry_ms"):
+        _require(getattr(transfer, name) >= 1, f"transfer.{name}", "must be at least 1")
+    _require(
+        transfer.credit_nbytes >= transfer.chunk_nbytes,
+        "transfer.credit_nbytes",
+        f"{transfer.credit_nbytes} is less than transfer.chunk_nbytes {transfer.chunk_nbytes}; "
+        "a chunk could never take its credit",
+    )
+    _require(transfer.retry_ms < transfer.lease_ms, "transfer.retry_ms", "must be below lease_ms")
+    for name in ("max_attempts", "ttft_budget_ms", "attempt_timeout_ms", "max_waiting_requests",
+                 "max_pending_tokens", "heartbeat_ms", "worker_timeout_ms"):
+        _require(getattr(config.router, name) >= 1, f"router.{name}", "must be at least 1")
+    _require(0 <= config.gateway.port <= 65535, "gateway.port", "must be between 0 and 65535")
+    for name in ("max_body_nbytes", "max_n", "max_prompts", "body_timeout_s", "stream_stall_s"):
+        _require(getattr(config.gateway, name) > 0, f"gateway.{name}", "must be positive")
+
+
+def _require(condition: bool, place: str, remedy: str) -> None:
+    if not condition:
+        raise ConfigError(f"{place}: {remedy}")

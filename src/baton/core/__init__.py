@@ -1,0 +1,1 @@
+"""Values and arithmetic shared by every package; imports nothing of ours but `errors`."""

@@ -1,0 +1,1 @@
+"""Tensors. torch and transformers are imported in this package and nowhere else."""

@@ -1,0 +1,1 @@
+"""Composed state machines: the worker and the router."""

@@ -1,0 +1,1 @@
+"""Pure functions over snapshots: batching, routing, prediction, transfer schedules."""

@@ -1,0 +1,1 @@
+"""The handoff transaction: state tables, destination, source, credits, directory."""

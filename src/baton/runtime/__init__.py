@@ -1,0 +1,1 @@
+"""The real host: event loop, control channel, data plane, processes, HTTP gateway."""

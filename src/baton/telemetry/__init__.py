@@ -1,0 +1,1 @@
+"""Folds over the trace stream: metrics and byte ledgers."""
