@@ -1,0 +1,83 @@
+"""What a host must do, in the order given: the outputs of a node."""
+
+import msgspec
+
+from baton.core.delivery import Delivery
+from baton.core.manifest import ChunkSpec
+from baton.core.messages import Message
+from baton.core.work import Batch
+
+
+class _Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all effects."""
+
+
+class Send(_Effect):
+    """Send a message to a worker or to the router."""
+
+    to: str
+    message: Message
+
+
+class RunBatch(_Effect):
+    """Run one engine step; answer with LayerReady events (if asked) and one BatchDone."""
+
+    batch: Batch
+
+
+class MoveChunk(_Effect):
+    """Move one chunk between this worker and a peer; `write` sends, otherwise it reads.
+
+    Block ids are pool blocks of each side, in the same order. Answer with ChunkMoved; a write is
+    also seen by the peer as ChunkArrived.
+    """
+
+    peer_id: str
+    peer_epoch: int
+    reservation_id: int
+    chunk: ChunkSpec
+    write: bool
+    local_blocks: tuple[int, ...]
+    remote_blocks: tuple[int, ...]
+
+
+class DigestChunk(_Effect):
+    """Read a chunk back from this worker's own pool and sum it; answer with ChunkDigested."""
+
+    reservation_id: int
+    chunk: ChunkSpec
+    local_blocks: tuple[int, ...]
+
+
+class CancelIo(_Effect):
+    """Drop queued I/O of a reservation; answer with one IoQuiesced when none runs any more."""
+
+    reservation_id: int
+
+
+class DigestKV(_Effect):
+    """Digest the first `num_tokens` rows of a sequence; answer with KVDigested."""
+
+    request_id: str
+    generation: int
+    block_ids: tuple[int, ...]
+    num_tokens: int
+
+
+class Deliver(_Effect):
+    """Hand something to the client's stream."""
+
+    request_id: str
+    delivery: Delivery
+
+
+class Trace(_Effect):
+    """One trace event; everything observable is folded from these."""
+
+    name: str
+    request_id: str = ""
+    generation: int = 0
+    data: dict[str, int | float | str] = {}
+
+
+Effect = Send | RunBatch | MoveChunk | DigestChunk | CancelIo | DigestKV | Deliver | Trace

@@ -1,0 +1,113 @@
+"""What happened: the inputs of a node. Times are the host's, given beside the event."""
+
+import msgspec
+
+from baton.core.messages import Envelope
+from baton.core.request import Request
+from baton.core.work import BatchResult
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all events."""
+
+
+class Received(_Event):
+    """A message was delivered by the control channel."""
+
+    envelope: Envelope
+
+
+class BatchDone(_Event):
+    """The engine finished the batch that the node asked for."""
+
+    result: BatchResult
+
+
+class LayerReady(_Event):
+    """One layer's K/V of the running batch is final in the pool; later layers still run."""
+
+    batch_id: int
+    layer: int
+
+
+class ChunkArrived(_Event):
+    """A peer's put landed here (RECEIVED); it is not verified and not visible yet."""
+
+    source_id: str
+    source_epoch: int
+    reservation_id: int
+    chunk_id: int
+    nbytes: int
+
+
+class ChunkMoved(_Event):
+    """A put that this node ordered has ended; `checksum` is of the bytes that were moved."""
+
+    reservation_id: int
+    chunk_id: int
+    nbytes: int
+    checksum: int
+    error: str = ""
+
+
+class ChunkDigested(_Event):
+    """A chunk's bytes in this node's own memory were read back and summed."""
+
+    reservation_id: int
+    chunk_id: int
+    checksum: int
+    error: str = ""
+
+
+class IoQuiesced(_Event):
+    """No local put or digest of this reservation runs or will run any more."""
+
+    reservation_id: int
+
+
+class KVDigested(_Event):
+    """Digest of a sequence's K/V rows, asked for at its end."""
+
+    request_id: str
+    generation: int
+    kv_digest: str
+
+
+class WorkerLost(_Event):
+    """Supervisor to router: the process of that epoch is dead."""
+
+    worker_id: str
+    epoch: int
+
+
+class Submitted(_Event):
+    """Gateway to router: a new request."""
+
+    request: Request
+
+
+class Cancelled(_Event):
+    """Gateway to router: the client is gone, or a stop string matched (reason "stop")."""
+
+    request_id: str
+    reason: str
+
+
+class Tick(_Event):
+    """A deadline passed."""
+
+
+Event = (
+    Received
+    | BatchDone
+    | LayerReady
+    | ChunkArrived
+    | ChunkMoved
+    | ChunkDigested
+    | IoQuiesced
+    | KVDigested
+    | WorkerLost
+    | Submitted
+    | Cancelled
+    | Tick
+)

@@ -1,0 +1,167 @@
+"""Chunks, grants and the handoff manifest with its four namespaces (specification 0x01A)."""
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from baton.core.ids import Direction, Fence, Schedule
+from baton.core.layout import KVLayout, ModelIdentity
+from baton.core.request import Token
+
+
+class ChunkSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One unit of movement: a layer range of a range of the transfer set's blocks.
+
+    `block_start` counts within the transferred blocks, not within a pool.
+    """
+
+    chunk_id: int
+    layer_start: int
+    num_layers: int
+    block_start: int
+    num_blocks: int
+    nbytes: int
+
+
+class SealedChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A chunk with the checksum of the source's bytes."""
+
+    spec: ChunkSpec
+    checksum: int
+
+
+class ChunkGeometry(msgspec.Struct, frozen=True, kw_only=True):
+    """How a transfer set is cut: at most this many layers and blocks in one chunk."""
+
+    chunk_layers: int
+    chunk_blocks: int
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """What a destination promised: storage for exactly these blocks, under this reservation."""
+
+    fence: Fence
+    token_start: int
+    """First transferred token: everything before it is visible at the destination already."""
+    num_tokens: int
+    """Rows the published entry will hold."""
+    block_ids: tuple[int, ...]
+    """Destination pool blocks of the transfer set, in token order."""
+    geometry: ChunkGeometry
+    credit_nbytes: int
+    direction: Direction
+    schedule: Schedule
+
+
+class RequestNamespace(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose state it is: fence, prompt digest and token interval."""
+
+    fence: Fence
+    prompt_digest: str
+    token_start: int
+    num_tokens: int
+
+
+class TensorNamespace(msgspec.Struct, frozen=True, kw_only=True):
+    """How a byte is decoded."""
+
+    layout: KVLayout
+    layout_digest: str
+
+
+class PlacementNamespace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the bytes went and in which pieces."""
+
+    transfer_id: str
+    route_epoch: int
+    direction: Direction
+    schedule: Schedule
+    chunks: tuple[SealedChunk, ...]
+
+
+class HandoffManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Sealed by the source after its last layer; the destination publishes from it or not at all.
+
+    The first token travels inside it, so no other request's token can be taken for it.
+    """
+
+    request: RequestNamespace
+    model: ModelIdentity
+    tensor: TensorNamespace
+    placement: PlacementNamespace
+    first_token: Token
+    num_cached_tokens: int
+
+
+class CacheEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The only thing decode accepts: a complete, validated, visible cache of one generation."""
+
+    request_id: str
+    generation: int
+    transfer_id: str
+    block_ids: tuple[int, ...]
+    num_tokens: int
+    layout_digest: str
+
+
+def prompt_digest(token_ids: Sequence[int]) -> str:
+    """Digest of a token-id sequence."""
+    data = b"".join(token.to_bytes(4, "little") for token in token_ids)
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def choose_geometry(
+    layout: KVLayout, num_blocks: int, schedule: Schedule, chunk_nbytes: int, step_blocks: int
+) -> ChunkGeometry:
+    """Cut so that a chunk stays within `chunk_nbytes` (but at least one block of one layer).
+
+    A layer schedule sends single layers, in groups no larger than one prefill step produces; a
+    request schedule gathers several layers of a small prompt into one chunk.
+    """
+    chunk_blocks = max(1, min(num_blocks or 1, chunk_nbytes // layout.layer_block_nbytes))
+    if schedule is Schedule.LAYER:
+        return ChunkGeometry(chunk_layers=1, chunk_blocks=min(chunk_blocks, max(1, step_blocks)))
+    layers = chunk_nbytes // (chunk_blocks * layout.layer_block_nbytes)
+    return ChunkGeometry(
+        chunk_layers=max(1, min(layout.num_layers, layers)), chunk_blocks=chunk_blocks
+    )
+
+
+def plan_chunks(
+    layout: KVLayout, num_blocks: int, geometry: ChunkGeometry
+) -> tuple[ChunkSpec, ...]:
+    """Cut `num_blocks` blocks of every layer into chunks; both sides derive the same list.
+
+    Chunks cover each (layer, block) exactly once; ids count in the order rows become ready.
+    """
+    chunks = []
+    for block_start in range(0, num_blocks, geometry.chunk_blocks):
+        blocks = min(geometry.chunk_blocks, num_blocks - block_start)
+        for layer_start in range(0, layout.num_layers, geometry.chunk_layers):
+            layers = min(geometry.chunk_layers, layout.num_layers - layer_start)
+            chunks.append(
+                ChunkSpec(
+                    chunk_id=len(chunks),
+                    layer_start=layer_start,
+                    num_layers=layers,
+                    block_start=block_start,
+                    num_blocks=blocks,
+                    nbytes=layers * blocks * layout.layer_block_nbytes,
+                )
+            )
+    return tuple(chunks)
+
+
+def covers_exactly(chunks: Sequence[ChunkSpec], num_layers: int, num_blocks: int) -> bool:
+    """True when every (layer, block) cell is covered once and none twice."""
+    cells: set[tuple[int, int]] = set()
+    count = 0
+    for chunk in chunks:
+        for layer in range(chunk.layer_start, chunk.layer_start + chunk.num_layers):
+            for block in range(chunk.block_start, chunk.block_start + chunk.num_blocks):
+                cells.add((layer, block))
+                count += 1
+    expected = num_layers * num_blocks
+    in_range = all(layer < num_layers and block < num_blocks for layer, block in cells)
+    return count == expected and len(cells) == expected and in_range

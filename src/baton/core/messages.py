@@ -1,0 +1,232 @@
+"""The control channel's vocabulary: frozen, tagged, typed. K/V bytes never travel here."""
+
+import msgspec
+
+from baton.core.ids import Direction, Fence, Schedule
+from baton.core.manifest import Grant, HandoffManifest
+from baton.core.request import Request, Token, Usage
+from baton.core.snapshot import LoadSnapshot, WorkerInfo
+
+PROTOCOL_VERSION = 1
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all messages."""
+
+
+class Hello(_Message, tag="hello"):
+    """Worker to router, first message of an epoch."""
+
+    info: WorkerInfo
+
+
+class Refused(_Message, tag="refused"):
+    """Router to worker: this worker cannot join; says which field differs."""
+
+    reason: str
+
+
+class PeerUp(_Message, tag="peer_up"):
+    """Router to worker: this peer lives under this epoch and may be paired with."""
+
+    info: WorkerInfo
+
+
+class PeerDown(_Message, tag="peer_down"):
+    """Router to worker: the process of that epoch is known to be dead."""
+
+    worker_id: str
+    epoch: int
+
+
+class Load(_Message, tag="load"):
+    """Worker to router: heartbeat and load in one."""
+
+    snapshot: LoadSnapshot
+
+
+class Reserve(_Message, tag="reserve"):
+    """Router to destination: hold storage for this attempt before any compute starts."""
+
+    fence: Fence
+    request: Request
+    output_token_ids: tuple[int, ...]
+    """Tokens already delivered by an earlier attempt; they are replayed, not drawn again."""
+    direction: Direction
+    schedule: Schedule
+
+
+class Reserved(_Message, tag="reserved"):
+    """Destination to router: the reservation, which fixes the exact transfer set."""
+
+    grant: Grant
+
+
+class Denied(_Message, tag="denied"):
+    """Destination or source to router: not accepted; nothing is held."""
+
+    fence: Fence
+    reason: str
+    transient: bool
+
+
+class Prefill(_Message, tag="prefill"):
+    """Router to source: compute the prompt and hand it over under this grant."""
+
+    fence: Fence
+    request: Request
+    output_token_ids: tuple[int, ...]
+    grant: Grant
+
+
+class ChunksReady(_Message, tag="chunks_ready"):
+    """Source to destination, pull only: these chunks may be read from these source blocks."""
+
+    fence: Fence
+    chunk_ids: tuple[int, ...]
+    source_block_ids: tuple[int, ...]
+
+
+class CreditReturn(_Message, tag="credit_return"):
+    """Destination to source: these chunks are DEVICE_VISIBLE, their credit is free again."""
+
+    fence: Fence
+    chunk_ids: tuple[int, ...]
+
+
+class Seal(_Message, tag="seal"):
+    """Source to destination: the complete manifest; repeated until it is acknowledged."""
+
+    fence: Fence
+    manifest: HandoffManifest
+
+
+class SourceRelease(_Message, tag="source_release"):
+    """Destination to source: published under this generation; the copy may go."""
+
+    fence: Fence
+
+
+class AbortTransfer(_Message, tag="abort_transfer"):
+    """Destination to source: stop, quiesce and say so; repeated until answered."""
+
+    fence: Fence
+    reason: str
+
+
+class TransferQuiesced(_Message, tag="transfer_quiesced"):
+    """Source to destination: no byte of this transfer will be written any more."""
+
+    fence: Fence
+
+
+class SourceFailed(_Message, tag="source_failed"):
+    """Source to destination: this handoff will not be completed."""
+
+    fence: Fence
+    reason: str
+
+
+class Renew(_Message, tag="renew"):
+    """Either side to the other: these transfers are alive here; extend their leases."""
+
+    fences: tuple[Fence, ...]
+
+
+class Cancel(_Message, tag="cancel"):
+    """Router to both legs: the request is not wanted any more."""
+
+    fence: Fence
+    reason: str
+
+
+class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One token of one request generation."""
+
+    request_id: str
+    generation: int
+    token: Token
+
+
+class TokenRows(_Message, tag="tokens"):
+    """Decode worker to router: the tokens of one step."""
+
+    rows: tuple[TokenRow, ...]
+
+
+class Resync(_Message, tag="resync"):
+    """Router to decode worker: send again from this index on."""
+
+    fence: Fence
+    next_index: int
+
+
+class Published(_Message, tag="published"):
+    """Destination to router: this generation is published; decode may start."""
+
+    fence: Fence
+
+
+class Done(_Message, tag="done"):
+    """Decode worker to router: finished; repeated until acknowledged."""
+
+    fence: Fence
+    finish_reason: str
+    usage: Usage
+    kv_digest: str = ""
+
+
+class DoneAck(_Message, tag="done_ack"):
+    """Router to decode worker: the end was taken; nothing needs to be kept."""
+
+    fence: Fence
+
+
+class Aborted(_Message, tag="aborted"):
+    """Destination to router: aborted and quiesced; nothing of this attempt is held here."""
+
+    fence: Fence
+    reason: str
+
+
+Message = (
+    Hello
+    | Refused
+    | PeerUp
+    | PeerDown
+    | Load
+    | Reserve
+    | Reserved
+    | Denied
+    | Prefill
+    | ChunksReady
+    | CreditReturn
+    | Seal
+    | SourceRelease
+    | AbortTransfer
+    | TransferQuiesced
+    | SourceFailed
+    | Renew
+    | Cancel
+    | TokenRows
+    | Resync
+    | Published
+    | Done
+    | DoneAck
+    | Aborted
+)
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """Who sent a message, from which life of that process."""
+
+    sender_id: str
+    sender_epoch: int
+    message: Message
+
+
+def fence_of(message: Message) -> Fence | None:
+    """The fence a message is judged by before its kind is looked at, if it carries one."""
+    if isinstance(message, Reserved):
+        return message.grant.fence
+    return getattr(message, "fence", None)

@@ -1,0 +1,58 @@
+"""What a worker tells the router about its load, and the router about its peers."""
+
+import msgspec
+
+from baton.core.ids import Role
+from baton.core.layout import ModelInfo
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """Measured constants of one worker; 0 until measured."""
+
+    prefill_us_per_token: float = 0.0
+    decode_step_us: float = 0.0
+    transfer_bytes_per_us: float = 0.0
+    transfer_overhead_us: float = 0.0
+
+
+class LoadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker's load at one moment; `version` grows with every snapshot of an epoch."""
+
+    worker_id: str
+    worker_epoch: int
+    role: Role
+    role_epoch: int
+    version: int
+    waiting: int
+    running: int
+    pending_tokens: int
+    free_blocks: int
+    reserved_blocks: int
+    cached_blocks: int
+    quarantined_blocks: int
+    total_blocks: int
+    inflight_nbytes: int
+    held_copies: int
+    rates: Rates = Rates()
+    counters: dict[str, int] = {}
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that said hello: where it is, what it can decode, what a peer may map."""
+
+    worker_id: str
+    epoch: int
+    role: Role
+    pid: int
+    version: str
+    endpoint: str
+    model: ModelInfo
+    num_blocks: int
+    max_num_seqs: int
+    region: bytes
+    """The data plane's own descriptor of this worker's registered memory."""
+
+    @property
+    def compatibility(self) -> tuple[str, str, str]:
+        """What two workers must share before one may read the other's K/V."""
+        return (self.version, self.model.identity.digest, self.model.layout.digest)
