@@ -17,7 +17,7 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Base of the sections: frozen, and unknown keys are refused."""
 
 
-class ModelConfig(_Section):
+class ModelConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which model, in which representation."""
 
     name: str = "smollm2"
@@ -29,7 +29,7 @@ class ModelConfig(_Section):
     self_test: bool = True
 
 
-class ClusterConfig(_Section):
+class ClusterConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many workers of which role, and where they run."""
 
     prefill: int = 1
@@ -49,7 +49,7 @@ class ClusterConfig(_Section):
         )
 
 
-class WorkerConfig(_Section):
+class WorkerConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One worker's memory and batch bounds."""
 
     block_size: int = 16
@@ -64,7 +64,7 @@ class WorkerConfig(_Section):
     """Index K/V of generated tokens too. Off keeps cached equal to recomputed, bit for bit."""
 
 
-class TransferConfig(_Section):
+class TransferConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The handoff: who moves, when, in which pieces, and for how long state is held."""
 
     direction: Direction = Direction.PUSH
@@ -77,7 +77,7 @@ class TransferConfig(_Section):
     staging: Literal["auto", "always"] = "auto"
 
 
-class RouterConfig(_Section):
+class RouterConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Admission, deadlines and fallbacks."""
 
     max_attempts: int = 3
@@ -89,7 +89,7 @@ class RouterConfig(_Section):
     worker_timeout_ms: int = 5_000
 
 
-class GatewayConfig(_Section):
+class GatewayConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The HTTP edge."""
 
     host: str = "127.0.0.1"
@@ -101,7 +101,7 @@ class GatewayConfig(_Section):
     max_prompts: int = 64
 
 
-class BatonConfig(_Section):
+class BatonConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole configuration of one deployment."""
 
     model: ModelConfig = ModelConfig()
@@ -194,8 +194,15 @@ def _validate(config: BatonConfig) -> None:
         "a chunk could never take its credit",
     )
     _require(transfer.retry_ms < transfer.lease_ms, "transfer.retry_ms", "must be below lease_ms")
-    for name in ("max_attempts", "ttft_budget_ms", "attempt_timeout_ms", "max_waiting_requests",
-                 "max_pending_tokens", "heartbeat_ms", "worker_timeout_ms"):
+    for name in (
+        "max_attempts",
+        "ttft_budget_ms",
+        "attempt_timeout_ms",
+        "max_waiting_requests",
+        "max_pending_tokens",
+        "heartbeat_ms",
+        "worker_timeout_ms",
+    ):
         _require(getattr(config.router, name) >= 1, f"router.{name}", "must be at least 1")
     _require(0 <= config.gateway.port <= 65535, "gateway.port", "must be between 0 and 65535")
     for name in ("max_body_nbytes", "max_n", "max_prompts", "body_timeout_s", "stream_stall_s"):

@@ -12,20 +12,20 @@ class _Effect(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all effects."""
 
 
-class Send(_Effect):
+class Send(_Effect, frozen=True, kw_only=True):
     """Send a message to a worker or to the router."""
 
     to: str
     message: Message
 
 
-class RunBatch(_Effect):
+class RunBatch(_Effect, frozen=True, kw_only=True):
     """Run one engine step; answer with LayerReady events (if asked) and one BatchDone."""
 
     batch: Batch
 
 
-class MoveChunk(_Effect):
+class MoveChunk(_Effect, frozen=True, kw_only=True):
     """Move one chunk between this worker and a peer; `write` sends, otherwise it reads.
 
     Block ids are pool blocks of each side, in the same order. Answer with ChunkMoved; a write is
@@ -41,7 +41,7 @@ class MoveChunk(_Effect):
     remote_blocks: tuple[int, ...]
 
 
-class DigestChunk(_Effect):
+class DigestChunk(_Effect, frozen=True, kw_only=True):
     """Read a chunk back from this worker's own pool and sum it; answer with ChunkDigested."""
 
     reservation_id: int
@@ -49,13 +49,13 @@ class DigestChunk(_Effect):
     local_blocks: tuple[int, ...]
 
 
-class CancelIo(_Effect):
+class CancelIo(_Effect, frozen=True, kw_only=True):
     """Drop queued I/O of a reservation; answer with one IoQuiesced when none runs any more."""
 
     reservation_id: int
 
 
-class DigestKV(_Effect):
+class DigestKV(_Effect, frozen=True, kw_only=True):
     """Digest the first `num_tokens` rows of a sequence; answer with KVDigested."""
 
     request_id: str
@@ -64,14 +64,14 @@ class DigestKV(_Effect):
     num_tokens: int
 
 
-class Deliver(_Effect):
+class Deliver(_Effect, frozen=True, kw_only=True):
     """Hand something to the client's stream."""
 
     request_id: str
     delivery: Delivery
 
 
-class Trace(_Effect):
+class Trace(_Effect, frozen=True, kw_only=True):
     """One trace event; everything observable is folded from these."""
 
     name: str

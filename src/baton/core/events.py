@@ -11,26 +11,26 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all events."""
 
 
-class Received(_Event):
+class Received(_Event, frozen=True, kw_only=True):
     """A message was delivered by the control channel."""
 
     envelope: Envelope
 
 
-class BatchDone(_Event):
+class BatchDone(_Event, frozen=True, kw_only=True):
     """The engine finished the batch that the node asked for."""
 
     result: BatchResult
 
 
-class LayerReady(_Event):
+class LayerReady(_Event, frozen=True, kw_only=True):
     """One layer's K/V of the running batch is final in the pool; later layers still run."""
 
     batch_id: int
     layer: int
 
 
-class ChunkArrived(_Event):
+class ChunkArrived(_Event, frozen=True, kw_only=True):
     """A peer's put landed here (RECEIVED); it is not verified and not visible yet."""
 
     source_id: str
@@ -38,9 +38,10 @@ class ChunkArrived(_Event):
     reservation_id: int
     chunk_id: int
     nbytes: int
+    checksum: int
 
 
-class ChunkMoved(_Event):
+class ChunkMoved(_Event, frozen=True, kw_only=True):
     """A put that this node ordered has ended; `checksum` is of the bytes that were moved."""
 
     reservation_id: int
@@ -50,7 +51,7 @@ class ChunkMoved(_Event):
     error: str = ""
 
 
-class ChunkDigested(_Event):
+class ChunkDigested(_Event, frozen=True, kw_only=True):
     """A chunk's bytes in this node's own memory were read back and summed."""
 
     reservation_id: int
@@ -59,13 +60,13 @@ class ChunkDigested(_Event):
     error: str = ""
 
 
-class IoQuiesced(_Event):
+class IoQuiesced(_Event, frozen=True, kw_only=True):
     """No local put or digest of this reservation runs or will run any more."""
 
     reservation_id: int
 
 
-class KVDigested(_Event):
+class KVDigested(_Event, frozen=True, kw_only=True):
     """Digest of a sequence's K/V rows, asked for at its end."""
 
     request_id: str
@@ -73,27 +74,27 @@ class KVDigested(_Event):
     kv_digest: str
 
 
-class WorkerLost(_Event):
+class WorkerLost(_Event, frozen=True, kw_only=True):
     """Supervisor to router: the process of that epoch is dead."""
 
     worker_id: str
     epoch: int
 
 
-class Submitted(_Event):
+class Submitted(_Event, frozen=True, kw_only=True):
     """Gateway to router: a new request."""
 
     request: Request
 
 
-class Cancelled(_Event):
+class Cancelled(_Event, frozen=True, kw_only=True):
     """Gateway to router: the client is gone, or a stop string matched (reason "stop")."""
 
     request_id: str
     reason: str
 
 
-class Tick(_Event):
+class Tick(_Event, frozen=True, kw_only=True):
     """A deadline passed."""
 
 

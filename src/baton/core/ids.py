@@ -4,6 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
+
 class Role(StrEnum):
     """What a worker does; MIXED runs both phases and serves colocated requests."""
 

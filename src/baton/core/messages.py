@@ -14,38 +14,38 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all messages."""
 
 
-class Hello(_Message, tag="hello"):
+class Hello(_Message, frozen=True, kw_only=True, tag="hello"):
     """Worker to router, first message of an epoch."""
 
     info: WorkerInfo
 
 
-class Refused(_Message, tag="refused"):
+class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
     """Router to worker: this worker cannot join; says which field differs."""
 
     reason: str
 
 
-class PeerUp(_Message, tag="peer_up"):
+class PeerUp(_Message, frozen=True, kw_only=True, tag="peer_up"):
     """Router to worker: this peer lives under this epoch and may be paired with."""
 
     info: WorkerInfo
 
 
-class PeerDown(_Message, tag="peer_down"):
+class PeerDown(_Message, frozen=True, kw_only=True, tag="peer_down"):
     """Router to worker: the process of that epoch is known to be dead."""
 
     worker_id: str
     epoch: int
 
 
-class Load(_Message, tag="load"):
+class Load(_Message, frozen=True, kw_only=True, tag="load"):
     """Worker to router: heartbeat and load in one."""
 
     snapshot: LoadSnapshot
 
 
-class Reserve(_Message, tag="reserve"):
+class Reserve(_Message, frozen=True, kw_only=True, tag="reserve"):
     """Router to destination: hold storage for this attempt before any compute starts."""
 
     fence: Fence
@@ -56,13 +56,13 @@ class Reserve(_Message, tag="reserve"):
     schedule: Schedule
 
 
-class Reserved(_Message, tag="reserved"):
+class Reserved(_Message, frozen=True, kw_only=True, tag="reserved"):
     """Destination to router: the reservation, which fixes the exact transfer set."""
 
     grant: Grant
 
 
-class Denied(_Message, tag="denied"):
+class Denied(_Message, frozen=True, kw_only=True, tag="denied"):
     """Destination or source to router: not accepted; nothing is held."""
 
     fence: Fence
@@ -70,7 +70,7 @@ class Denied(_Message, tag="denied"):
     transient: bool
 
 
-class Prefill(_Message, tag="prefill"):
+class Prefill(_Message, frozen=True, kw_only=True, tag="prefill"):
     """Router to source: compute the prompt and hand it over under this grant."""
 
     fence: Fence
@@ -79,7 +79,7 @@ class Prefill(_Message, tag="prefill"):
     grant: Grant
 
 
-class ChunksReady(_Message, tag="chunks_ready"):
+class ChunksReady(_Message, frozen=True, kw_only=True, tag="chunks_ready"):
     """Source to destination, pull only: these chunks may be read from these source blocks."""
 
     fence: Fence
@@ -87,53 +87,53 @@ class ChunksReady(_Message, tag="chunks_ready"):
     source_block_ids: tuple[int, ...]
 
 
-class CreditReturn(_Message, tag="credit_return"):
+class CreditReturn(_Message, frozen=True, kw_only=True, tag="credit_return"):
     """Destination to source: these chunks are DEVICE_VISIBLE, their credit is free again."""
 
     fence: Fence
     chunk_ids: tuple[int, ...]
 
 
-class Seal(_Message, tag="seal"):
+class Seal(_Message, frozen=True, kw_only=True, tag="seal"):
     """Source to destination: the complete manifest; repeated until it is acknowledged."""
 
     fence: Fence
     manifest: HandoffManifest
 
 
-class SourceRelease(_Message, tag="source_release"):
+class SourceRelease(_Message, frozen=True, kw_only=True, tag="source_release"):
     """Destination to source: published under this generation; the copy may go."""
 
     fence: Fence
 
 
-class AbortTransfer(_Message, tag="abort_transfer"):
+class AbortTransfer(_Message, frozen=True, kw_only=True, tag="abort_transfer"):
     """Destination to source: stop, quiesce and say so; repeated until answered."""
 
     fence: Fence
     reason: str
 
 
-class TransferQuiesced(_Message, tag="transfer_quiesced"):
+class TransferQuiesced(_Message, frozen=True, kw_only=True, tag="transfer_quiesced"):
     """Source to destination: no byte of this transfer will be written any more."""
 
     fence: Fence
 
 
-class SourceFailed(_Message, tag="source_failed"):
+class SourceFailed(_Message, frozen=True, kw_only=True, tag="source_failed"):
     """Source to destination: this handoff will not be completed."""
 
     fence: Fence
     reason: str
 
 
-class Renew(_Message, tag="renew"):
+class Renew(_Message, frozen=True, kw_only=True, tag="renew"):
     """Either side to the other: these transfers are alive here; extend their leases."""
 
     fences: tuple[Fence, ...]
 
 
-class Cancel(_Message, tag="cancel"):
+class Cancel(_Message, frozen=True, kw_only=True, tag="cancel"):
     """Router to both legs: the request is not wanted any more."""
 
     fence: Fence
@@ -148,26 +148,26 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     token: Token
 
 
-class TokenRows(_Message, tag="tokens"):
+class TokenRows(_Message, frozen=True, kw_only=True, tag="tokens"):
     """Decode worker to router: the tokens of one step."""
 
     rows: tuple[TokenRow, ...]
 
 
-class Resync(_Message, tag="resync"):
+class Resync(_Message, frozen=True, kw_only=True, tag="resync"):
     """Router to decode worker: send again from this index on."""
 
     fence: Fence
     next_index: int
 
 
-class Published(_Message, tag="published"):
+class Published(_Message, frozen=True, kw_only=True, tag="published"):
     """Destination to router: this generation is published; decode may start."""
 
     fence: Fence
 
 
-class Done(_Message, tag="done"):
+class Done(_Message, frozen=True, kw_only=True, tag="done"):
     """Decode worker to router: finished; repeated until acknowledged."""
 
     fence: Fence
@@ -176,13 +176,13 @@ class Done(_Message, tag="done"):
     kv_digest: str = ""
 
 
-class DoneAck(_Message, tag="done_ack"):
+class DoneAck(_Message, frozen=True, kw_only=True, tag="done_ack"):
     """Router to decode worker: the end was taken; nothing needs to be kept."""
 
     fence: Fence
 
 
-class Aborted(_Message, tag="aborted"):
+class Aborted(_Message, frozen=True, kw_only=True, tag="aborted"):
     """Destination to router: aborted and quiesced; nothing of this attempt is held here."""
 
     fence: Fence

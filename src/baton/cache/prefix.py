@@ -1,0 +1,36 @@
+"""Prefix identity is a hash chain whose root is everything that must agree (0x09G)."""
+
+import hashlib
+from collections.abc import Sequence
+
+from baton.core.layout import KVLayout, ModelIdentity
+
+
+def chain_root(identity: ModelIdentity, layout: KVLayout, tenant_id: str, salt: str) -> bytes:
+    """Root of the chain: model, adapter, layout with block size, tenant and salt.
+
+    Two caches with different roots never match, whatever their tokens are. Each part is length
+    prefixed so that no two different tuples give the same bytes.
+    """
+    parts = (identity.digest, layout.digest, str(layout.block_size), tenant_id, salt)
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode()
+        state.update(len(data).to_bytes(4, "little") + data)
+    return state.digest()
+
+
+def extend_chain(parent: bytes, token_ids: Sequence[int]) -> bytes:
+    """Hash of one full block after `parent`."""
+    data = b"".join(token.to_bytes(4, "little") for token in token_ids)
+    return hashlib.blake2b(parent + data, digest_size=16).digest()
+
+
+def block_hashes(root: bytes, token_ids: Sequence[int], block_size: int) -> list[bytes]:
+    """Chained hashes of the full blocks of a token sequence; a partial tail has no name."""
+    hashes = []
+    parent = root
+    for start in range(0, len(token_ids) - block_size + 1, block_size):
+        parent = extend_chain(parent, token_ids[start : start + block_size])
+        hashes.append(parent)
+    return hashes
