@@ -1,0 +1,61 @@
+"""XXH3-64 over scattered runs, fused with the copy while a piece is still in the cache.
+
+Measured on this class of hardware (EPYC, 1 MiB of L2): XXH3 hashes 60 GB/s in cache and 27 GB/s
+from memory, as fast as any checksum in a maintained wheel, and releases the interpreter lock.
+Hashing right after the copy of each piece therefore costs little beside the copy itself.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+PIECE_NBYTES = 256 << 10
+"""A piece is read twice and written once; source and destination of it fit in L2 together."""
+
+
+def _never() -> bool:
+    return False
+
+
+def checksum(views: Sequence[Bytes], stopped: Callable[[], bool] = _never) -> int | None:
+    """Return the 64-bit checksum of the concatenated bytes of `views`.
+
+    `stopped` is asked between pieces; once it is true the result is None.
+    """
+    state = xxhash.xxh3_64()
+    for view in views:
+        for start in range(0, view.size, PIECE_NBYTES):
+            if stopped():
+                return None
+            state.update(view[start : start + PIECE_NBYTES].data)
+    return int(state.intdigest())
+
+
+def copy_and_checksum(
+    destination_runs: Sequence[Bytes],
+    source_runs: Sequence[Bytes],
+    *,
+    hashed: bool = True,
+    stopped: Callable[[], bool] = _never,
+) -> int | None:
+    """Copy each source run to the destination run beside it; return the checksum of the bytes.
+
+    `stopped` is asked between pieces of at most `PIECE_NBYTES`; once it is true nothing more is
+    written and the result is None. Without `hashed` the checksum is 0.
+    """
+    state = xxhash.xxh3_64()
+    update, copy = state.update, np.copyto
+    for destination, source in zip(destination_runs, source_runs, strict=True):
+        for start in range(0, source.size, PIECE_NBYTES):
+            if stopped():
+                return None
+            piece = source[start : start + PIECE_NBYTES]
+            copy(destination[start : start + PIECE_NBYTES], piece)
+            # The source is hashed, not the copy: a source block that is overwritten while it
+            # moves then shows as a mismatch at the destination.
+            if hashed:
+                update(piece.data)
+    return int(state.intdigest()) if hashed else 0

@@ -1,0 +1,193 @@
+"""Which orders are queued, running or parked, so that every handle ends exactly once.
+
+One lock guards it all. Decisions that must not interleave with a cancel (start, notify, finish)
+are made under it; bytes are moved outside of it.
+"""
+
+import itertools
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+from baton.errors import LocalProtocolError
+from baton.runtime.dataplane.plane import (
+    Completion,
+    DigestOrder,
+    Finished,
+    PlaneFault,
+    PutOrder,
+    Quiesced,
+)
+
+Order = PutOrder | DigestOrder
+REMEMBERED_CANCELS = 65_536
+"""Cancelled reservations whose late orders are still refused; the oldest is forgotten first."""
+_ID_LIMIT = 1 << 64
+
+
+class Ledger:
+    """State of the orders of one plane with one transfer thread; holds at most `capacity`."""
+
+    def __init__(self, capacity: int) -> None:
+        self.doorbell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        """Readable exactly while `take` would return something."""
+        self.stop: PlaneFault | None = None
+        """Set while the running order has to end early; read between pieces without the lock."""
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._handles = itertools.count(1)
+        self._queued: dict[int, Order] = {}
+        self._parked: dict[int, Order] = {}
+        self._running: tuple[int, Order] | None = None
+        self._cancelled: OrderedDict[int, None] = OrderedDict()
+        self._quiesce_running = False
+        self._closed = False
+        self._completions: deque[Completion] = deque()
+
+    def admit(self, order: Order) -> int:
+        """Queue `order` and return its handle; one of a cancelled reservation ends at once."""
+        for value in (order.reservation_id, order.chunk_id):
+            if not 0 <= value < _ID_LIMIT:
+                raise LocalProtocolError(f"{value} is not an unsigned 64-bit id")
+        with self._lock:
+            if len(self._queued) + len(self._parked) >= self._capacity:
+                raise LocalProtocolError(f"more than {self._capacity} orders are outstanding")
+            handle = next(self._handles)
+            if self._closed:
+                self._end(handle, order, PlaneFault.CLOSED)
+            elif order.reservation_id in self._cancelled:
+                self._end(handle, order, PlaneFault.CANCELLED)
+            else:
+                self._queued[handle] = order
+            return handle
+
+    def start(self, handle: int) -> Order | None:
+        """Make a queued order the running one; None when it has ended meanwhile."""
+        with self._lock:
+            assert self._running is None, "one transfer thread runs one order"
+            order = self._queued.pop(handle, None)
+            if order is not None:
+                self._running = (handle, order)
+                self.stop = None
+            return order
+
+    def send_running(self, send: Callable[[], bool]) -> bool:
+        """Call `send`, which must not block, unless the running order was stopped meanwhile."""
+        with self._lock:
+            return self.stop is None and send()
+
+    def park_running(self) -> None:
+        """Set the running order aside until its notification can be sent, unless stopped."""
+        with self._lock:
+            assert self._running is not None
+            handle, order = self._running
+            if self.stop is None:
+                self._running = None
+                self._parked[handle] = order
+            else:
+                self._end_running(failed(handle, order, self.stop))
+
+    def finish_running(self, finished: Finished) -> None:
+        """End the running order; a stop that arrived too late to matter leaves it successful."""
+        with self._lock:
+            self._end_running(finished)
+
+    def send_parked(self, handle: int, send: Callable[[], bool]) -> bool:
+        """Call `send` for a parked order; False only when it has to be tried again."""
+        with self._lock:
+            return handle not in self._parked or send()
+
+    def finish_parked(self, finished: Finished) -> None:
+        """End a parked order, if nothing else has ended it."""
+        with self._lock:
+            if self._parked.pop(finished.handle, None) is not None:
+                self._report(finished)
+
+    def cancel(self, reservation_id: int) -> None:
+        """Drop the orders of a reservation and report `Quiesced`, at the latest when it stops."""
+        with self._lock:
+            if reservation_id in self._cancelled:
+                return
+            self._cancelled[reservation_id] = None
+            if len(self._cancelled) > REMEMBERED_CANCELS:
+                self._cancelled.popitem(last=False)
+            running = self._drop(
+                lambda order: order.reservation_id == reservation_id, PlaneFault.CANCELLED
+            )
+            if running:
+                self._quiesce_running = True
+            else:
+                self._report(Quiesced(reservation_id=reservation_id))
+
+    def fail_peer(self, worker_id: str, epoch: int) -> None:
+        """End every order to one life of a peer."""
+        with self._lock:
+            self._drop(
+                lambda order: (
+                    isinstance(order, PutOrder)
+                    and (order.peer_id, order.peer_epoch) == (worker_id, epoch)
+                ),
+                PlaneFault.PEER_GONE,
+            )
+
+    def close(self) -> None:
+        """End every order and refuse new ones."""
+        with self._lock:
+            self._closed = True
+            self._drop(lambda order: True, PlaneFault.CLOSED)
+
+    def take(self) -> list[Completion]:
+        """Return and forget the completions reported so far."""
+        with self._lock:
+            if not self._completions:
+                return []
+            os.eventfd_read(self.doorbell)
+            taken = list(self._completions)
+            self._completions.clear()
+            return taken
+
+    def close_doorbell(self) -> None:
+        """Give the descriptor back, once nothing polls or runs any more."""
+        with self._lock:
+            doorbell, self.doorbell = self.doorbell, -1
+        os.close(doorbell)
+
+    def _drop(self, matches: Callable[[Order], bool], fault: PlaneFault) -> bool:
+        """End what is queued or parked and matches; stop and return True if it is running."""
+        for held in (self._queued, self._parked):
+            for handle in [handle for handle, order in held.items() if matches(order)]:
+                self._end(handle, held.pop(handle), fault)
+        if self._running is None or not matches(self._running[1]):
+            return False
+        self.stop = fault
+        return True
+
+    def _end_running(self, finished: Finished) -> None:
+        assert self._running is not None
+        assert self._running[0] == finished.handle
+        self._running = None
+        self._report(finished)
+        if self._quiesce_running:
+            self._quiesce_running = False
+            self._report(Quiesced(reservation_id=finished.reservation_id))
+        self.stop = None
+
+    def _end(self, handle: int, order: Order, fault: PlaneFault) -> None:
+        self._report(failed(handle, order, fault))
+
+    def _report(self, completion: Completion) -> None:
+        self._completions.append(completion)
+        if len(self._completions) == 1 and self.doorbell >= 0:
+            os.eventfd_write(self.doorbell, 1)
+
+
+def failed(handle: int, order: Order, fault: PlaneFault, detail: str = "") -> Finished:
+    """The end of an order that did not succeed."""
+    return Finished(
+        handle=handle,
+        reservation_id=order.reservation_id,
+        chunk_id=order.chunk_id,
+        error=fault,
+        detail=detail,
+    )

@@ -1,0 +1,183 @@
+"""The data plane of one host: workers map each other's arenas, and one thread copies."""
+
+import select
+import threading
+
+import msgspec
+
+from baton.errors import LocalProtocolError, RemoteProtocolError
+from baton.runtime.dataplane.arena import Arena
+from baton.runtime.dataplane.ledger import Ledger
+from baton.runtime.dataplane.meter import Meter
+from baton.runtime.dataplane.notify import Greeting, NotifyReceiver, NotifySender
+from baton.runtime.dataplane.plane import (
+    Completion,
+    DigestOrder,
+    PutOrder,
+    Rates,
+    RegionDescriptor,
+)
+from baton.runtime.dataplane.transfer import Peer, TransferThread
+
+_CAPACITY = 8192
+
+
+class PlaneStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts since the start that should stay 0 in a healthy deployment."""
+
+    dropped_notifications: int
+    """From workers or epochs that are not connected here."""
+    refused_connections: int
+    """Wrong user, wrong token, or too many."""
+
+
+class ShmDataPlane:
+    """`DataPlane` over shared memory. Poll from one thread; the other verbs from any.
+
+    `notify_timeout_ms` bounds how long a put waits for room in a peer's notification buffer.
+    """
+
+    def __init__(
+        self, *, checksum: bool = True, notify_timeout_ms: int = 2_000, capacity: int = _CAPACITY
+    ) -> None:
+        self._lock = threading.Lock()
+        self._peers: dict[str, Peer] = {}
+        self._descriptor: RegionDescriptor | None = None
+        self._closed = False
+        self._epoll = select.epoll()
+        self._receiver = NotifyReceiver(self._epoll)
+        self._ledger = Ledger(capacity)
+        self._epoll.register(self._ledger.doorbell, select.EPOLLIN)
+        self._meter = Meter(hashed=checksum)
+        self._transfer = TransferThread(
+            self._ledger,
+            self._meter,
+            self._find,
+            hashed=checksum,
+            notify_timeout_s=notify_timeout_ms / 1000,
+        )
+
+    def register(
+        self, arena: Arena, offset: int = 0, nbytes: int | None = None
+    ) -> RegionDescriptor:
+        """See `DataPlane.register`. Raises LocalProtocolError for a part outside of the arena."""
+        if nbytes is None:
+            nbytes = arena.nbytes - offset
+        if self._descriptor is not None:
+            raise LocalProtocolError("a plane has one region and it is registered already")
+        if offset < 0 or nbytes < 1 or offset + nbytes > arena.nbytes:
+            raise LocalProtocolError(f"{nbytes} bytes at {offset} leave an arena of {arena.nbytes}")
+        self._transfer.region = arena.buffer[offset : offset + nbytes]
+        self._descriptor = RegionDescriptor(
+            arena=arena.descriptor,
+            offset=offset,
+            nbytes=nbytes,
+            address=self._receiver.address,
+            token=self._receiver.token,
+        )
+        return self._descriptor
+
+    def connect(self, descriptor: RegionDescriptor) -> None:
+        """See `DataPlane.connect`. Mapping takes about 0.1 s per GiB, so keep it off the loop."""
+        own = self._own().arena
+        greeting = Greeting(descriptor.token, own.worker_id, own.epoch)
+        worker_id, epoch = descriptor.arena.worker_id, descriptor.arena.epoch
+        known = self._peers.get(worker_id)
+        if known is not None and known.descriptor == descriptor:
+            return
+        if known is not None and known.descriptor.arena.epoch >= epoch:
+            raise RemoteProtocolError(
+                f"{worker_id} epoch {epoch} is older than, or another life of, the connected "
+                f"epoch {known.descriptor.arena.epoch}"
+            )
+        if descriptor.offset + descriptor.nbytes > descriptor.arena.nbytes or descriptor.offset < 0:
+            raise RemoteProtocolError(f"the region of {worker_id} leaves its arena")
+        arena = Arena.attach(descriptor.arena)
+        try:
+            peer = Peer(descriptor, arena, NotifySender(descriptor.address, greeting))
+        except RemoteProtocolError:
+            arena.close()
+            raise
+        if known is not None:
+            self.disconnect(worker_id, known.descriptor.arena.epoch)
+        with self._lock:
+            self._peers[worker_id] = peer
+
+    def disconnect(self, worker_id: str, epoch: int) -> None:
+        """See `DataPlane.disconnect`. An epoch that is not connected is ignored."""
+        with self._lock:
+            peer = self._find(worker_id, epoch)
+            if peer is None:
+                return
+            del self._peers[worker_id]
+        self._ledger.fail_peer(worker_id, epoch)
+        self._transfer.retire(peer)
+
+    def put(self, order: PutOrder) -> int:
+        """See `DataPlane.put`. Raises LocalProtocolError beyond the capacity or before register."""
+        self._own()
+        handle = self._ledger.admit(order)
+        self._transfer.submit(handle)
+        return handle
+
+    def digest(self, order: DigestOrder) -> int:
+        """See `DataPlane.digest`."""
+        self._own()
+        handle = self._ledger.admit(order)
+        self._transfer.submit(handle)
+        return handle
+
+    def cancel(self, reservation_id: int) -> None:
+        """See `DataPlane.cancel`."""
+        self._ledger.cancel(reservation_id)
+
+    def poll(self) -> list[Completion]:
+        """See `DataPlane.poll`."""
+        completions = self._ledger.take()
+        completions.extend(self._receiver.receive(self._is_connected))
+        return completions
+
+    def fileno(self) -> int:
+        """See `DataPlane.fileno`; an epoll descriptor, good for `loop.add_reader`."""
+        return self._epoll.fileno()
+
+    def rates(self) -> Rates:
+        """See `DataPlane.rates`."""
+        return self._meter.rates()
+
+    def calibrate(self) -> Rates:
+        """Measure the rates with a small copy in private memory; about 10 ms, before serving."""
+        return self._meter.calibrate()
+
+    def stats(self) -> PlaneStats:
+        """Return the counts of what was refused."""
+        return PlaneStats(
+            dropped_notifications=self._receiver.dropped_records,
+            refused_connections=self._receiver.refused_connections,
+        )
+
+    def close(self) -> None:
+        """See `DataPlane.close`. Take what is left with `poll` before; later calls do nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._ledger.close()
+        for worker_id, peer in list(self._peers.items()):
+            self.disconnect(worker_id, peer.descriptor.arena.epoch)
+        self._transfer.close()
+        self._transfer.region = None
+        self._receiver.close()
+        self._epoll.close()
+        self._ledger.close_doorbell()
+
+    def _own(self) -> RegionDescriptor:
+        if self._descriptor is None:
+            raise LocalProtocolError("register the own region first")
+        return self._descriptor
+
+    def _find(self, worker_id: str, epoch: int) -> Peer | None:
+        peer = self._peers.get(worker_id)
+        return peer if peer is not None and peer.descriptor.arena.epoch == epoch else None
+
+    def _is_connected(self, worker_id: str, epoch: int) -> bool:
+        return self._find(worker_id, epoch) is not None

@@ -1,0 +1,235 @@
+"""The transfer thread: it takes orders one by one, moves their bytes and notifies the peer.
+
+It sleeps in a queue while there is nothing to do. A notification that does not fit the peer's
+buffer is parked and tried again, so a frozen peer delays nobody but itself.
+"""
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from baton.runtime.dataplane.arena import Arena, Bytes
+from baton.runtime.dataplane.checksum import checksum, copy_and_checksum
+from baton.runtime.dataplane.ledger import Ledger, Order, failed
+from baton.runtime.dataplane.meter import Meter
+from baton.runtime.dataplane.notify import NotifySender, pack_record
+from baton.runtime.dataplane.plane import (
+    DigestOrder,
+    Finished,
+    PlaneFault,
+    PutOrder,
+    RegionDescriptor,
+)
+from baton.runtime.dataplane.runs import coalesce, fault_in, local_views, remote_views
+
+_WAKE = 0
+_CLOSE = -1
+_BACKOFF_MIN_S = 0.0005
+_BACKOFF_MAX_S = 0.02
+
+
+class Peer:
+    """One life of a connected peer: its mapped region and the way to notify it."""
+
+    def __init__(self, descriptor: RegionDescriptor, arena: Arena, sender: NotifySender) -> None:
+        self.descriptor = descriptor
+        self.sender = sender
+        self.parked: deque[tuple[Finished, bytes, float]] = deque()
+        """Moved but not notified, oldest first, each with its deadline on the monotonic clock."""
+        self._arena = arena
+
+    @property
+    def region(self) -> Bytes:
+        """The bytes that orders may reach."""
+        start = self.descriptor.offset
+        return self._arena.buffer[start : start + self.descriptor.nbytes]
+
+    def close(self) -> None:
+        """Release the mapping and the socket."""
+        self.sender.close()
+        self._arena.close()
+
+
+class TransferThread:
+    """Runs the orders of a ledger against one local region and the peers that `find` knows."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        meter: Meter,
+        find: Callable[[str, int], Peer | None],
+        *,
+        hashed: bool,
+        notify_timeout_s: float,
+    ) -> None:
+        self.region: Bytes | None = None
+        self._ledger = ledger
+        self._meter = meter
+        self._find = find
+        self._hashed = hashed
+        self._notify_timeout_s = notify_timeout_s
+        self._wakes: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._retired: deque[Peer] = deque()
+        self._waiting: set[Peer] = set()
+        self._thread = threading.Thread(target=self._loop, name="baton-transfer", daemon=True)
+        self._thread.start()
+
+    def submit(self, handle: int) -> None:
+        """Let the thread run an admitted order."""
+        self._wakes.put(handle)
+
+    def retire(self, peer: Peer) -> None:
+        """Release a peer that `find` no longer returns, after the running piece at the latest."""
+        self._retired.append(peer)
+        self._wakes.put(_WAKE)
+
+    def close(self) -> None:
+        """Stop after the running piece. The ledger must refuse orders by now."""
+        self._wakes.put(_CLOSE)
+        self._thread.join()
+
+    def _loop(self) -> None:
+        backoff_s = _BACKOFF_MIN_S
+        handle = _WAKE
+        while handle != _CLOSE:
+            try:
+                handle = self._wakes.get(timeout=backoff_s if self._waiting else None)
+            except queue.Empty:
+                handle = _WAKE
+                backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
+            if handle > 0:
+                self._run(handle)
+            while self._retired:
+                peer = self._retired.popleft()
+                self._waiting.discard(peer)
+                peer.close()
+            for peer in list(self._waiting):
+                if self._retry(peer):
+                    backoff_s = _BACKOFF_MIN_S
+
+    def _run(self, handle: int) -> None:
+        order = self._ledger.start(handle)
+        if order is None:
+            return
+        if isinstance(order, DigestOrder):
+            self._ledger.finish_running(self._digest(handle, order))
+            return
+        started = time.perf_counter()
+        peer = self._find(order.peer_id, order.peer_epoch)
+        if peer is None:
+            self._ledger.finish_running(failed(handle, order, PlaneFault.PEER_GONE))
+            return
+        finished, copy_us = self._move(handle, order, peer)
+        if finished.error is None and order.direction == "write":
+            self._notify(finished, peer)
+        else:
+            self._ledger.finish_running(finished)
+        if finished.error is None:
+            self._meter.observe(finished.nbytes, copy_us, 1e6 * (time.perf_counter() - started))
+
+    def _digest(self, handle: int, order: DigestOrder) -> Finished:
+        started = time.perf_counter()
+        runs = [(offset, offset, nbytes) for offset, nbytes in order.runs]
+        region = self._own_region()
+        fault = fault_in(runs, region.size, region.size)
+        if fault:
+            return failed(handle, order, PlaneFault.OUT_OF_BOUNDS, fault)
+        runs = coalesce(runs)
+        value = checksum(local_views(region, runs), self._stopped)
+        if value is None:
+            return failed(handle, order, self._ledger.stop or PlaneFault.CANCELLED)
+        duration_us = 1e6 * (time.perf_counter() - started)
+        return _succeeded(handle, order, sum(run[2] for run in runs), value, duration_us)
+
+    def _move(self, handle: int, order: PutOrder, peer: Peer) -> tuple[Finished, float]:
+        """Copy the runs of a put; return its end, short of the notification, and copy time (us)."""
+        region, remote = self._own_region(), peer.region
+        # Checked before neighbours are joined, so that no negative length hides in a sum.
+        fault = fault_in(order.runs, region.size, remote.size)
+        if fault:
+            return failed(handle, order, PlaneFault.OUT_OF_BOUNDS, fault), 0.0
+        runs = coalesce(order.runs)
+        sides = local_views(region, runs), remote_views(remote, runs)
+        source, destination = sides if order.direction == "write" else (sides[1], sides[0])
+        copy_started = time.perf_counter()
+        value = copy_and_checksum(destination, source, hashed=self._hashed, stopped=self._stopped)
+        copy_us = 1e6 * (time.perf_counter() - copy_started)
+        if value is None:
+            return failed(handle, order, self._ledger.stop or PlaneFault.CANCELLED), copy_us
+        nbytes = sum(nbytes for _, _, nbytes in runs)
+        return _succeeded(handle, order, nbytes, value, copy_us), copy_us
+
+    def _notify(self, finished: Finished, peer: Peer) -> None:
+        record = pack_record(
+            finished.reservation_id, finished.chunk_id, finished.nbytes, finished.checksum
+        )
+        try:
+            sent = not peer.parked and self._ledger.send_running(
+                partial(peer.sender.try_send, record)
+            )
+        except OSError as error:
+            self._ledger.finish_running(_gone(finished, error))
+            return
+        if sent:
+            self._ledger.finish_running(finished)
+            return
+        self._ledger.park_running()
+        peer.parked.append((finished, record, time.monotonic() + self._notify_timeout_s))
+        self._waiting.add(peer)
+
+    def _retry(self, peer: Peer) -> bool:
+        """Send what is parked for `peer`, oldest first; True when something could be sent."""
+        progress = False
+        while peer.parked:
+            finished, record, deadline = peer.parked[0]
+            try:
+                sent = self._ledger.send_parked(
+                    finished.handle, partial(peer.sender.try_send, record)
+                )
+            except OSError as error:
+                finished, sent = _gone(finished, error), True
+            if not sent and time.monotonic() < deadline:
+                return progress
+            if not sent:
+                finished = _unnotified(finished, PlaneFault.NOTIFY_TIMEOUT)
+            peer.parked.popleft()
+            self._ledger.finish_parked(finished)
+            progress = True
+        self._waiting.discard(peer)
+        return progress
+
+    def _stopped(self) -> bool:
+        return self._ledger.stop is not None
+
+    def _own_region(self) -> Bytes:
+        assert self.region is not None, "register comes before the first order"
+        return self.region
+
+
+def _succeeded(handle: int, order: Order, nbytes: int, value: int, duration_us: float) -> Finished:
+    return Finished(
+        handle=handle,
+        reservation_id=order.reservation_id,
+        chunk_id=order.chunk_id,
+        nbytes=nbytes,
+        checksum=value,
+        duration_us=round(duration_us),
+    )
+
+
+def _unnotified(finished: Finished, fault: PlaneFault, detail: str = "") -> Finished:
+    return Finished(
+        handle=finished.handle,
+        reservation_id=finished.reservation_id,
+        chunk_id=finished.chunk_id,
+        duration_us=finished.duration_us,
+        error=fault,
+        detail=detail,
+    )
+
+
+def _gone(finished: Finished, error: OSError) -> Finished:
+    return _unnotified(finished, PlaneFault.PEER_GONE, str(error))
