@@ -8,7 +8,7 @@ import itertools
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from baton.errors import LocalProtocolError
 from baton.runtime.dataplane.plane import (
@@ -24,6 +24,9 @@ Order = PutOrder | DigestOrder
 REMEMBERED_CANCELS = 65_536
 """Cancelled reservations whose late orders are still refused; the oldest is forgotten first."""
 _ID_LIMIT = 1 << 64
+_QUIET_COMPLETIONS_MAX = 4
+"""While more orders are queued, the poller is woken for every so many ends: on a shared core each
+wake costs a switch in the middle of the stream. The last end of a burst always rings."""
 
 
 class Ledger:
@@ -31,19 +34,20 @@ class Ledger:
 
     def __init__(self, capacity: int) -> None:
         self.doorbell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """Readable exactly while `take` would return something."""
+        """Readable once `take` should be called."""
         self.stop: PlaneFault | None = None
         """Set while the running order has to end early; read between pieces without the lock."""
         self._capacity = capacity
         self._lock = threading.Lock()
         self._handles = itertools.count(1)
         self._queued: dict[int, Order] = {}
-        self._parked: dict[int, Order] = {}
+        self._parked: dict[int, tuple[Order, Finished]] = {}
         self._running: tuple[int, Order] | None = None
         self._cancelled: OrderedDict[int, None] = OrderedDict()
         self._quiesce_running = False
         self._closed = False
         self._completions: deque[Completion] = deque()
+        self._rung = False
 
     def admit(self, order: Order) -> int:
         """Queue `order` and return its handle; one of a cancelled reservation ends at once."""
@@ -72,37 +76,51 @@ class Ledger:
                 self.stop = None
             return order
 
-    def send_running(self, send: Callable[[], bool]) -> bool:
-        """Call `send`, which must not block, unless the running order was stopped meanwhile."""
-        with self._lock:
-            return self.stop is None and send()
-
-    def park_running(self) -> None:
-        """Set the running order aside until its notification can be sent, unless stopped."""
+    def park_running(self, finished: Finished) -> bool:
+        """Set the moved order aside until its notification is sent; False when it was stopped."""
         with self._lock:
             assert self._running is not None
             handle, order = self._running
-            if self.stop is None:
-                self._running = None
-                self._parked[handle] = order
-            else:
+            if self.stop is not None:
                 self._end_running(failed(handle, order, self.stop))
+                return False
+            self._running = None
+            self._parked[handle] = (order, finished)
+            if not self._queued:
+                self._ring()
+            return True
 
     def finish_running(self, finished: Finished) -> None:
         """End the running order; a stop that arrived too late to matter leaves it successful."""
         with self._lock:
             self._end_running(finished)
 
-    def send_parked(self, handle: int, send: Callable[[], bool]) -> bool:
-        """Call `send` for a parked order; False only when it has to be tried again."""
-        with self._lock:
-            return handle not in self._parked or send()
+    def notify_parked(self, handles: Sequence[int], send: Callable[[list[Finished]], bool]) -> bool:
+        """Call `send`, which must not block, for those of `handles` that are still parked.
 
-    def finish_parked(self, finished: Finished) -> None:
-        """End a parked order, if nothing else has ended it."""
+        They succeed once it returns True. The call is under the lock, so nothing is sent for an
+        order after its cancel. Returns whether all `handles` have ended.
+        """
         with self._lock:
-            if self._parked.pop(finished.handle, None) is not None:
+            moved = [self._parked[handle][1] for handle in handles if handle in self._parked]
+            if moved and not send(moved):
+                return False
+            for finished in moved:
+                del self._parked[finished.handle]
                 self._report(finished)
+            return True
+
+    def fail_parked(self, handles: Sequence[int], fault: PlaneFault, detail: str = "") -> None:
+        """End those of `handles` that are still parked without a notification."""
+        with self._lock:
+            for handle in handles:
+                if handle in self._parked:
+                    order, _ = self._parked.pop(handle)
+                    self._report(failed(handle, order, fault, detail))
+
+    def has_queued(self) -> bool:
+        """True when another order follows."""
+        return bool(self._queued)
 
     def cancel(self, reservation_id: int) -> None:
         """Drop the orders of a reservation and report `Quiesced`, at the latest when it stops."""
@@ -140,9 +158,9 @@ class Ledger:
     def take(self) -> list[Completion]:
         """Return and forget the completions reported so far."""
         with self._lock:
-            if not self._completions:
-                return []
-            os.eventfd_read(self.doorbell)
+            if self._rung:
+                os.eventfd_read(self.doorbell)
+                self._rung = False
             taken = list(self._completions)
             self._completions.clear()
             return taken
@@ -155,9 +173,11 @@ class Ledger:
 
     def _drop(self, matches: Callable[[Order], bool], fault: PlaneFault) -> bool:
         """End what is queued or parked and matches; stop and return True if it is running."""
-        for held in (self._queued, self._parked):
-            for handle in [handle for handle, order in held.items() if matches(order)]:
-                self._end(handle, held.pop(handle), fault)
+        for handle in [handle for handle, order in self._queued.items() if matches(order)]:
+            self._end(handle, self._queued.pop(handle), fault)
+        for handle in [handle for handle, (order, _) in self._parked.items() if matches(order)]:
+            self._end(handle, self._parked.pop(handle)[0], fault)
+        self._ring()
         if self._running is None or not matches(self._running[1]):
             return False
         self.stop = fault
@@ -178,7 +198,12 @@ class Ledger:
 
     def _report(self, completion: Completion) -> None:
         self._completions.append(completion)
-        if len(self._completions) == 1 and self.doorbell >= 0:
+        if not self._queued or len(self._completions) >= _QUIET_COMPLETIONS_MAX:
+            self._ring()
+
+    def _ring(self) -> None:
+        if self._completions and not self._rung and self.doorbell >= 0:
+            self._rung = True
             os.eventfd_write(self.doorbell, 1)
 
 

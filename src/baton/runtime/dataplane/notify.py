@@ -11,18 +11,19 @@ import secrets
 import select
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from baton.errors import RemoteProtocolError
-from baton.runtime.dataplane.plane import Received
+from baton.runtime.dataplane.plane import Finished, Received
 
 _CREDENTIALS = struct.Struct("3i")
 _RECORD = struct.Struct("<4Q")
-_MAX_PACKET = 4096
+RECORDS_PER_PACKET = 64
+_PACKET_NBYTES_MAX = RECORDS_PER_PACKET * _RECORD.size
 _MAX_CONNECTIONS = 256
-_MAX_RECORDS_PER_POLL = 256
+_PACKETS_PER_POLL_MAX = 64
 """Per connection, so that one busy peer cannot starve the caller's loop."""
 
 
@@ -32,11 +33,6 @@ class Greeting(msgspec.Struct, frozen=True, array_like=True):
     token: bytes
     source_id: str
     source_epoch: int
-
-
-def pack_record(reservation_id: int, chunk_id: int, nbytes: int, checksum: int) -> bytes:
-    """Return one notification as it travels."""
-    return _RECORD.pack(reservation_id, chunk_id, nbytes, checksum)
 
 
 class NotifySender:
@@ -53,10 +49,17 @@ class NotifySender:
             self._socket.close()
             raise RemoteProtocolError(f"no data plane listens at {address}: {error}") from error
 
-    def try_send(self, record: bytes) -> bool:
-        """Send without blocking; False when the buffer is full. Raises OSError: the peer died."""
+    def try_send(self, moved: Sequence[Finished]) -> bool:
+        """Send one packet about at most `RECORDS_PER_PACKET` chunks, without blocking.
+
+        Returns False when the buffer is full. Raises OSError when the peer is dead.
+        """
+        packet = b"".join(
+            _RECORD.pack(chunk.reservation_id, chunk.chunk_id, chunk.nbytes, chunk.checksum)
+            for chunk in moved
+        )
         try:
-            self._socket.send(record, socket.MSG_NOSIGNAL)
+            self._socket.send(packet, socket.MSG_NOSIGNAL)
         except BlockingIOError:
             return False
         return True
@@ -128,9 +131,9 @@ class NotifyReceiver:
         self, handle: int, known: Callable[[str, int], bool], received: list[Received]
     ) -> None:
         connection = self._sockets[handle]
-        for _ in range(_MAX_RECORDS_PER_POLL):
+        for _ in range(_PACKETS_PER_POLL_MAX):
             try:
-                packet = connection.recv(_MAX_PACKET)
+                packet = connection.recv(_PACKET_NBYTES_MAX)
             except BlockingIOError:
                 return
             except OSError:
@@ -142,10 +145,12 @@ class NotifyReceiver:
             if greeting is None:
                 if not self._greet(handle, packet):
                     return
-            elif len(packet) == _RECORD.size and known(greeting.source_id, greeting.source_epoch):
-                received.append(_received(greeting, packet))
-            else:
+            elif len(packet) % _RECORD.size:
                 self.dropped_records += 1
+            elif not known(greeting.source_id, greeting.source_epoch):
+                self.dropped_records += len(packet) // _RECORD.size
+            else:
+                received.extend(_received(greeting, packet))
 
     def _greet(self, handle: int, packet: bytes) -> bool:
         try:
@@ -165,16 +170,18 @@ class NotifyReceiver:
         self._sockets.pop(handle).close()
 
 
-def _received(greeting: Greeting, packet: bytes) -> Received:
-    reservation_id, chunk_id, nbytes, checksum = _RECORD.unpack(packet)
-    return Received(
-        source_id=greeting.source_id,
-        source_epoch=greeting.source_epoch,
-        reservation_id=reservation_id,
-        chunk_id=chunk_id,
-        nbytes=nbytes,
-        checksum=checksum,
-    )
+def _received(greeting: Greeting, packet: bytes) -> list[Received]:
+    return [
+        Received(
+            source_id=greeting.source_id,
+            source_epoch=greeting.source_epoch,
+            reservation_id=reservation_id,
+            chunk_id=chunk_id,
+            nbytes=nbytes,
+            checksum=checksum,
+        )
+        for reservation_id, chunk_id, nbytes, checksum in _RECORD.iter_unpack(packet)
+    ]
 
 
 def _require_own_user(connection: socket.socket) -> None:

@@ -138,7 +138,7 @@ class DataPlane(Protocol):
         """Return what happened since the last call, in order; never blocks."""
 
     def fileno(self) -> int:
-        """A descriptor that is readable while `poll` may return something; new peers ring it too."""
+        """A descriptor that is readable when `poll` should be called."""
 
     def rates(self) -> Rates:
         """Moving averages of bandwidth and per-put overhead."""

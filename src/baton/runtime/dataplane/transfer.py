@@ -4,18 +4,18 @@ It sleeps in a queue while there is nothing to do. A notification that does not 
 buffer is parked and tried again, so a frozen peer delays nobody but itself.
 """
 
+import itertools
 import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 
 from baton.runtime.dataplane.arena import Arena, Bytes
 from baton.runtime.dataplane.checksum import checksum, copy_and_checksum
 from baton.runtime.dataplane.ledger import Ledger, Order, failed
 from baton.runtime.dataplane.meter import Meter
-from baton.runtime.dataplane.notify import NotifySender, pack_record
+from baton.runtime.dataplane.notify import RECORDS_PER_PACKET, NotifySender
 from baton.runtime.dataplane.plane import (
     DigestOrder,
     Finished,
@@ -27,6 +27,9 @@ from baton.runtime.dataplane.runs import coalesce, fault_in, local_views, remote
 
 _WAKE = 0
 _CLOSE = -1
+_HOLD_S = 0.00025
+"""How long a notification may wait for company while more orders are queued: waking the peer costs
+as much as moving 100 KiB, and a window of credit has room for a packet of a few chunks."""
 _BACKOFF_MIN_S = 0.0005
 _BACKOFF_MAX_S = 0.02
 
@@ -37,8 +40,8 @@ class Peer:
     def __init__(self, descriptor: RegionDescriptor, arena: Arena, sender: NotifySender) -> None:
         self.descriptor = descriptor
         self.sender = sender
-        self.parked: deque[tuple[Finished, bytes, float]] = deque()
-        """Moved but not notified, oldest first, each with its deadline on the monotonic clock."""
+        self.parked: deque[tuple[int, float]] = deque()
+        """Handles of what is moved but not notified, oldest first, and when it was moved (s)."""
         self._arena = arena
 
     @property
@@ -106,9 +109,8 @@ class TransferThread:
                 peer = self._retired.popleft()
                 self._waiting.discard(peer)
                 peer.close()
-            for peer in list(self._waiting):
-                if self._retry(peer):
-                    backoff_s = _BACKOFF_MIN_S
+            if self._waiting and self._is_flush_due() and self._flush_all():
+                backoff_s = _BACKOFF_MIN_S
 
     def _run(self, handle: int) -> None:
         order = self._ledger.start(handle)
@@ -123,10 +125,11 @@ class TransferThread:
             self._ledger.finish_running(failed(handle, order, PlaneFault.PEER_GONE))
             return
         finished, copy_us = self._move(handle, order, peer)
-        if finished.error is None and order.direction == "write":
-            self._notify(finished, peer)
-        else:
+        if finished.error is not None or order.direction == "read":
             self._ledger.finish_running(finished)
+        elif self._ledger.park_running(finished):
+            peer.parked.append((handle, time.perf_counter()))
+            self._waiting.add(peer)
         if finished.error is None:
             self._meter.observe(finished.nbytes, copy_us, 1e6 * (time.perf_counter() - started))
 
@@ -162,43 +165,39 @@ class TransferThread:
         nbytes = sum(nbytes for _, _, nbytes in runs)
         return _succeeded(handle, order, nbytes, value, copy_us), copy_us
 
-    def _notify(self, finished: Finished, peer: Peer) -> None:
-        record = pack_record(
-            finished.reservation_id, finished.chunk_id, finished.nbytes, finished.checksum
-        )
-        try:
-            sent = not peer.parked and self._ledger.send_running(
-                partial(peer.sender.try_send, record)
-            )
-        except OSError as error:
-            self._ledger.finish_running(_gone(finished, error))
-            return
-        if sent:
-            self._ledger.finish_running(finished)
-            return
-        self._ledger.park_running()
-        peer.parked.append((finished, record, time.monotonic() + self._notify_timeout_s))
-        self._waiting.add(peer)
-
-    def _retry(self, peer: Peer) -> bool:
-        """Send what is parked for `peer`, oldest first; True when something could be sent."""
+    def _flush(self, peer: Peer) -> bool:
+        """Notify `peer` of what is parked, oldest first; True when something could be sent."""
         progress = False
         while peer.parked:
-            finished, record, deadline = peer.parked[0]
+            batch = list(itertools.islice(peer.parked, RECORDS_PER_PACKET))
+            handles = [handle for handle, _ in batch]
             try:
-                sent = self._ledger.send_parked(
-                    finished.handle, partial(peer.sender.try_send, record)
-                )
+                done = self._ledger.notify_parked(handles, peer.sender.try_send)
             except OSError as error:
-                finished, sent = _gone(finished, error), True
-            if not sent and time.monotonic() < deadline:
-                return progress
-            if not sent:
-                finished = _unnotified(finished, PlaneFault.NOTIFY_TIMEOUT)
-            peer.parked.popleft()
-            self._ledger.finish_parked(finished)
+                self._ledger.fail_parked(handles, PlaneFault.PEER_GONE, str(error))
+                done = True
+            if not done:
+                limit = time.perf_counter() - self._notify_timeout_s
+                handles = [handle for handle, moved_at in batch if moved_at < limit]
+                if not handles:
+                    return progress
+                self._ledger.fail_parked(handles, PlaneFault.NOTIFY_TIMEOUT)
+            for _ in handles:
+                peer.parked.popleft()
             progress = True
         self._waiting.discard(peer)
+        return progress
+
+    def _is_flush_due(self) -> bool:
+        if not self._ledger.has_queued():
+            return True
+        oldest = min(peer.parked[0][1] for peer in self._waiting)
+        return time.perf_counter() - oldest > _HOLD_S
+
+    def _flush_all(self) -> bool:
+        progress = False
+        for peer in list(self._waiting):
+            progress |= self._flush(peer)
         return progress
 
     def _stopped(self) -> bool:
@@ -218,18 +217,3 @@ def _succeeded(handle: int, order: Order, nbytes: int, value: int, duration_us: 
         checksum=value,
         duration_us=round(duration_us),
     )
-
-
-def _unnotified(finished: Finished, fault: PlaneFault, detail: str = "") -> Finished:
-    return Finished(
-        handle=finished.handle,
-        reservation_id=finished.reservation_id,
-        chunk_id=finished.chunk_id,
-        duration_us=finished.duration_us,
-        error=fault,
-        detail=detail,
-    )
-
-
-def _gone(finished: Finished, error: OSError) -> Finished:
-    return _unnotified(finished, PlaneFault.PEER_GONE, str(error))
