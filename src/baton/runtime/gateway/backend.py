@@ -1,0 +1,41 @@
+"""What the gateway asks of the part that runs requests."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+from baton.core.delivery import Delivery
+from baton.core.layout import ModelInfo
+from baton.core.request import Request
+
+
+class Backend(Protocol):
+    """Runs requests; the gateway only translates between HTTP and these calls.
+
+    Every request ends exactly once: its iterator yields `Finished` or `Failed`, or raises
+    RequestRejected before the first delivery. After `cancel` nothing may stay held.
+    """
+
+    @property
+    def info(self) -> ModelInfo | None:
+        """The loaded model; None until the workers said hello."""
+        ...
+
+    def submit(self, request: Request) -> AsyncIterator[Delivery]:
+        """Start `request`; raises RequestRejected (here or at the first step) if not admitted."""
+        ...
+
+    def cancel(self, request_id: str, reason: str) -> None:
+        """Give up a request; idempotent. `reason` is "stop" or "disconnect"."""
+        ...
+
+    def ready(self) -> str:
+        """An empty string when a pair of workers can serve, else the reason why not."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """A summary for /version and the status page."""
+        ...
+
+    def metrics(self) -> bytes:
+        """Further Prometheus text; may be empty."""
+        ...
