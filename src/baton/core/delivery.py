@@ -12,6 +12,7 @@ class Started(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
     mode: Mode
     prefill_worker: str
     decode_worker: str
+    cached_tokens: int = 0
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):

@@ -48,6 +48,7 @@ class ChunkMoved(_Event, frozen=True, kw_only=True):
     chunk_id: int
     nbytes: int
     checksum: int
+    duration_us: int = 0
     error: str = ""
 
 

@@ -135,7 +135,7 @@ def plan_chunks(
 
     Chunks cover each (layer, block) exactly once; ids count in the order rows become ready.
     """
-    chunks = []
+    chunks: list[ChunkSpec] = []
     for block_start in range(0, num_blocks, geometry.chunk_blocks):
         blocks = min(geometry.chunk_blocks, num_blocks - block_start)
         for layer_start in range(0, layout.num_layers, geometry.chunk_layers):

@@ -165,6 +165,7 @@ class Published(_Message, frozen=True, kw_only=True, tag="published"):
     """Destination to router: this generation is published; decode may start."""
 
     fence: Fence
+    cached_tokens: int
 
 
 class Done(_Message, frozen=True, kw_only=True, tag="done"):

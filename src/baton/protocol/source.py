@@ -75,7 +75,7 @@ class SourceTransfer:
     def _open_gate(self) -> None:
         if self.grant.schedule is Schedule.REQUEST and not self._complete:
             return
-        still = []
+        still: list[ChunkSpec] = []
         for spec in self._waiting:
             (self._queue if self._is_ready(spec) else still).append(spec)
         self._waiting = still

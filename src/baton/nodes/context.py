@@ -1,0 +1,82 @@
+"""What the parts of a worker share: identity, memory, clock reading, effects, counters."""
+
+from collections import Counter
+
+from baton.cache.memory import KVMemory
+from baton.config import TransferConfig, WorkerConfig
+from baton.core.effects import Effect, Send, Trace
+from baton.core.ids import Fence, Role
+from baton.core.layout import KVLayout, ModelInfo
+from baton.core.messages import Message
+from baton.core.snapshot import WorkerInfo
+
+ROUTER = "router"
+
+
+class WorkerContext:
+    """One per worker life. `now_us` is the host's clock at the event being handled."""
+
+    def __init__(
+        self,
+        *,
+        worker_id: str,
+        ordinal: int,
+        epoch: int,
+        role: Role,
+        model: ModelInfo,
+        num_blocks: int,
+        worker: WorkerConfig,
+        transfer: TransferConfig,
+    ) -> None:
+        self.worker_id = worker_id
+        self.ordinal = ordinal
+        self.epoch = epoch
+        self.role = role
+        self.model = model
+        self.worker = worker
+        self.transfer = transfer
+        self.memory = KVMemory(
+            num_blocks, model.layout, model.identity, prefix_caching=worker.prefix_caching
+        )
+        self.peers: dict[str, WorkerInfo] = {}
+        self.now_us = 0
+        self.counters: Counter[str] = Counter()
+        self._effects: list[Effect] = []
+        self._num_reservations = 0
+
+    @property
+    def layout(self) -> KVLayout:
+        """The K/V layout of this worker's pool."""
+        return self.model.layout
+
+    def emit(self, effect: Effect) -> None:
+        """Ask the host for something, after everything asked before."""
+        self._effects.append(effect)
+
+    def send(self, to: str, message: Message) -> None:
+        """Ask the host to send a message."""
+        self._effects.append(Send(to=to, message=message))
+
+    def trace(self, name: str, fence: Fence, **data: int | float | str) -> None:
+        """Emit one trace event of a request."""
+        self._effects.append(
+            Trace(name=name, request_id=fence.request_id, generation=fence.generation, data=data)
+        )
+
+    def take_effects(self) -> list[Effect]:
+        """Everything asked for since the last call, in order."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def mint_reservation_id(self) -> int:
+        """An id that no other worker, and no other life of this one, can mint."""
+        self._num_reservations += 1
+        assert self._num_reservations < 1 << 32
+        return (self.ordinal << 48) | ((self.epoch & 0xFFFF) << 32) | self._num_reservations
+
+    def is_live_peer(self, worker_id: str, epoch: int) -> bool:
+        """True when that life of that worker is known to be up, or is this worker itself."""
+        if worker_id == self.worker_id:
+            return epoch == self.epoch
+        peer = self.peers.get(worker_id)
+        return peer is not None and peer.epoch == epoch

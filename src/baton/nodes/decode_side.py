@@ -1,0 +1,245 @@
+"""Decoding published entries: one owner of each stream, from the first token to the last."""
+
+from baton.core.effects import DigestKV
+from baton.core.events import KVDigested
+from baton.core.ids import Fence
+from baton.core.messages import Aborted, Done, Resync, TokenRow, TokenRows
+from baton.core.request import Token
+from baton.core.work import Sampled
+from baton.nodes.context import ROUTER, WorkerContext
+from baton.nodes.engine_queue import EngineQueue
+from baton.nodes.local_side import LocalSide
+from baton.nodes.sequence import Sequence
+from baton.protocol.destination import DestinationTransfer
+from baton.protocol.directory import Directory
+
+MAX_DONE_RETRIES = 20
+
+
+class _Ended:
+    """A finished sequence whose end the router has not acknowledged."""
+
+    def __init__(self, done: Done, outputs: list[Token], next_retry_us: int) -> None:
+        self.done = done
+        self.outputs = outputs
+        self.next_retry_us = next_retry_us
+        self.retries = 0
+
+
+class DecodeSide:
+    """Admits only what the directory has published, and ends each sequence exactly once."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        queue: EngineQueue,
+        directory: Directory,
+        local: LocalSide,
+    ) -> None:
+        self._context = context
+        self._queue = queue
+        self._directory = directory
+        self._local = local
+        self._eos = frozenset(context.model.eos_token_ids)
+        self.live: dict[str, Sequence] = {}
+        self._leaving: dict[str, tuple[Sequence, str]] = {}
+        self._digesting: dict[str, tuple[Sequence, str]] = {}
+        self.ended: dict[str, _Ended] = {}
+        self._rows: list[TokenRow] = []
+
+    @property
+    def num_active(self) -> int:
+        """Sequences that still own blocks."""
+        return len(self.live) + len(self._leaving) + len(self._digesting)
+
+    def admit(self, transfer: DestinationTransfer) -> None:
+        """Start decoding a published transfer; the first token came with its manifest."""
+        fence, manifest = transfer.fence, transfer.manifest
+        entry = self._directory.lookup(fence.request_id, fence.generation)
+        assert entry is not None and manifest is not None, "decode reads only published entries"
+        sequence = self._local.take(fence.transfer_id)
+        if sequence is None:
+            request = transfer.request
+            outputs = [Token(index=i, token_id=t) for i, t in enumerate(transfer.output_token_ids)]
+            sequence = Sequence(
+                request=request,
+                fence=fence,
+                outputs=outputs,
+                hashes=self._context.memory.hashes(request, request.prompt_token_ids),
+            )
+            sequence.block_table = list(entry.block_ids)
+        sequence.num_computed = entry.num_tokens
+        sequence.num_cached_tokens = manifest.num_cached_tokens
+        memory = self._context.memory
+        memory.name_blocks(sequence.block_table, sequence.hashes, len(sequence.hashes))
+        self.live[sequence.key] = sequence
+        self._queue.add_decode(sequence)
+        self._context.trace("admitted", fence, num_tokens=entry.num_tokens)
+        self._take(sequence, manifest.first_token)
+
+    def readmit(self, sequence: Sequence) -> bool:
+        """Blocks for a preempted sequence that recomputes its rows here."""
+        if sequence.block_table:
+            return True
+        memory = self._context.memory
+        reusable = (len(sequence.tokens) - 1) // self._context.layout.block_size
+        table = memory.pin_prefix(sequence.hashes, reusable)
+        cached = len(table) * self._context.layout.block_size
+        if not memory.grow(table, len(sequence.tokens) + 1):
+            memory.release(table)
+            return False
+        sequence.block_table = table
+        sequence.num_computed = cached
+        return True
+
+    def on_computed(self, sequence: Sequence, sampled: Sampled | None) -> None:
+        """A batch with this sequence is over; `sampled` is its next token, if one was drawn."""
+        if sampled is None:
+            return
+        if sequence.key not in self._queue.running:  # it was recomputing after a preemption
+            self._queue.add_decode(sequence)
+        self._take(
+            sequence,
+            Token(
+                index=sequence.num_generated,
+                token_id=sampled.token_id,
+                logprob=sampled.logprob,
+                top_logprobs=sampled.top_logprobs,
+                logits_digest=sampled.logits_digest,
+            ),
+        )
+
+    def _take(self, sequence: Sequence, token: Token) -> None:
+        sequence.append(token)
+        fence = sequence.fence
+        self._rows.append(
+            TokenRow(request_id=fence.request_id, generation=fence.generation, token=token)
+        )
+        reason = sequence.finish_reason(self._eos, self._context.model.max_model_len)
+        if reason:
+            self._end(sequence, reason)
+
+    def flush(self) -> None:
+        """Send the tokens of this step in one message, before anything said about their end."""
+        if self._rows:
+            self._context.send(ROUTER, TokenRows(rows=tuple(self._rows)))
+            self._rows = []
+
+    # -- end -----------------------------------------------------------------------------------
+
+    def on_cancel(self, fence: Fence, reason: str) -> bool:
+        """End a live sequence early; False when it is not live here."""
+        sequence = self.live.get(fence.transfer_id)
+        if sequence is not None:
+            self._end(sequence, "stop" if reason == "stop" else "cancelled")
+        return sequence is not None or self._is_ending(fence.transfer_id)
+
+    def _is_ending(self, key: str) -> bool:
+        return key in self._leaving or key in self._digesting or key in self.ended
+
+    def _end(self, sequence: Sequence, reason: str) -> None:
+        sequence.ended = reason
+        del self.live[sequence.key]
+        if self._queue.remove(sequence):
+            self._leave(sequence, reason)
+        else:
+            self._leaving[sequence.key] = (sequence, reason)
+
+    def on_batch_end(self, sequence: Sequence) -> None:
+        """A sequence that ended during the batch is out of the engine now."""
+        left = self._leaving.pop(sequence.key, None)
+        if left is not None:
+            self._leave(*left)
+
+    def _leave(self, sequence: Sequence, reason: str) -> None:
+        if sequence.request.verify and sequence.block_table:
+            self._digesting[sequence.key] = (sequence, reason)
+            rows = min(sequence.num_computed, len(sequence.tokens) - 1)
+            self._context.emit(
+                DigestKV(
+                    request_id=sequence.request.request_id,
+                    generation=sequence.fence.generation,
+                    block_ids=tuple(sequence.block_table),
+                    num_tokens=rows,
+                )
+            )
+            return
+        self._close(sequence, reason, "")
+
+    def on_kv_digested(self, event: KVDigested) -> None:
+        """The digest of an ended sequence's rows is known; its blocks may go."""
+        sequence, reason = self._digesting.pop(f"{event.request_id}.{event.generation}")
+        self._close(sequence, reason, event.kv_digest)
+
+    def _close(self, sequence: Sequence, reason: str, kv_digest: str) -> None:
+        context, fence = self._context, sequence.fence
+        if context.worker.reuse_generated:
+            self._name_generated(sequence)
+        context.memory.release(sequence.block_table)
+        sequence.block_table = []
+        self._directory.unpublish(fence.request_id, fence.generation)
+        self.flush()
+        context.trace("finished", fence, reason=reason, num_tokens=sequence.num_generated)
+        done = Done(fence=fence, finish_reason=reason, usage=sequence.usage(), kv_digest=kv_digest)
+        retry_us = context.now_us + context.transfer.retry_ms * 1000
+        self.ended[sequence.key] = _Ended(done, sequence.outputs, retry_us)
+        context.send(ROUTER, done)
+
+    def _name_generated(self, sequence: Sequence) -> None:
+        memory = self._context.memory
+        hashes = memory.hashes(sequence.request, sequence.tokens[: sequence.num_computed])
+        memory.name_blocks(sequence.block_table, hashes, len(hashes))
+
+    def fail(self, sequence: Sequence, reason: str) -> None:
+        """The engine could not compute a live sequence: free it and say so."""
+        del self.live[sequence.key]
+        self._queue.remove(sequence)
+        fence = sequence.fence
+        self._context.memory.release(sequence.block_table)
+        sequence.block_table = []
+        self._directory.unpublish(fence.request_id, fence.generation)
+        self.flush()
+        self._context.send(ROUTER, Aborted(fence=fence, reason=reason))
+
+    # -- repair --------------------------------------------------------------------------------
+
+    def on_resync(self, message: Resync) -> None:
+        """Send tokens again from an index on, and the end if there was one."""
+        key, fence = message.fence.transfer_id, message.fence
+        ended = self.ended.get(key)
+        sequence = self.live.get(key)
+        if ended is not None:
+            outputs = ended.outputs
+        elif sequence is not None:
+            outputs = sequence.outputs
+        elif self._is_ending(key):
+            return
+        else:
+            self._context.send(ROUTER, Aborted(fence=fence, reason="unknown_sequence"))
+            return
+        self.flush()
+        rows = tuple(
+            TokenRow(request_id=fence.request_id, generation=fence.generation, token=token)
+            for token in outputs[message.next_index :]
+        )
+        if rows:
+            self._context.send(ROUTER, TokenRows(rows=rows))
+        if ended is not None:
+            self._context.send(ROUTER, ended.done)
+
+    def on_done_ack(self, fence: Fence) -> None:
+        """The router has the end: nothing of this sequence needs to be kept."""
+        self.ended.pop(fence.transfer_id, None)
+
+    def on_tick(self) -> None:
+        """Repeat unacknowledged ends, a bounded number of times."""
+        now_us, retry_us = self._context.now_us, self._context.transfer.retry_ms * 1000
+        for key, ended in list(self.ended.items()):
+            if now_us < ended.next_retry_us:
+                continue
+            ended.retries += 1
+            ended.next_retry_us = now_us + retry_us
+            if ended.retries > MAX_DONE_RETRIES:
+                del self.ended[key]
+            else:
+                self._context.send(ROUTER, ended.done)

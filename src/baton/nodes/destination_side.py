@@ -1,0 +1,476 @@
+"""The receiving half of a worker: reserve, receive, validate, publish, or abort and clean up."""
+
+from collections import deque
+from collections.abc import Callable
+
+from baton.core.effects import CancelIo, DigestChunk, MoveChunk
+from baton.core.events import ChunkArrived, ChunkDigested, ChunkMoved
+from baton.core.ids import Direction, Fence
+from baton.core.manifest import ChunkSpec, Grant, choose_geometry
+from baton.core.messages import (
+    Aborted,
+    AbortTransfer,
+    ChunksReady,
+    CreditReturn,
+    Denied,
+    Published,
+    Reserve,
+    Reserved,
+    Seal,
+    SourceRelease,
+)
+from baton.nodes.context import ROUTER, WorkerContext
+from baton.protocol.credits import CreditWindow
+from baton.protocol.destination import Arrival, DestinationTransfer
+from baton.protocol.directory import Directory, PublishOutcome
+from baton.protocol.lease import LeaseTable
+from baton.protocol.transfer import TransferState
+
+
+class Incoming:
+    """One reservation with what the host needs to know beside the transaction."""
+
+    def __init__(self, transfer: DestinationTransfer, credit_nbytes: int) -> None:
+        self.transfer = transfer
+        self.window = CreditWindow(credit_nbytes)
+        self.readable: deque[ChunkSpec] = deque()
+        self.computing = False
+        """Colocated only: the local engine owns the blocks until its sequence is out."""
+
+    @property
+    def fence(self) -> Fence:
+        """The fence of the reservation."""
+        return self.transfer.fence
+
+
+class DestinationSide:
+    """Owns every unpublished transfer by id; `admit` takes a published one to decode."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        directory: Directory,
+        admit: Callable[[DestinationTransfer], None],
+        stop_compute: Callable[[Fence], bool],
+    ) -> None:
+        self._context = context
+        self._directory = directory
+        self._admit = admit
+        self._stop_compute = stop_compute
+        self.incoming: dict[str, Incoming] = {}
+        self._by_reservation: dict[int, Incoming] = {}
+        self.leases: LeaseTable[str] = LeaseTable()
+
+    # -- reserve -------------------------------------------------------------------------------
+
+    def on_reserve(self, message: Reserve) -> None:
+        """Hold storage for the whole entry and its predicted growth, or say why not."""
+        fence, context = message.fence, self._context
+        existing = self.incoming.get(fence.transfer_id)
+        if existing is not None:
+            context.counters["duplicate_messages"] += 1
+            if existing.transfer.state is not TransferState.ABORTING:
+                context.send(ROUTER, Reserved(grant=existing.transfer.grant))
+            return
+        if self._directory.is_fenced(fence.request_id, fence.generation):
+            context.counters["stale_messages"] += 1
+            context.send(ROUTER, Denied(fence=fence, reason="stale_generation", transient=False))
+            return
+        self._supersede(fence)
+        if not context.is_live_peer(fence.source_id, fence.source_epoch):
+            context.send(ROUTER, Denied(fence=fence, reason="source_unknown", transient=True))
+            return
+        if len(self.incoming) >= context.worker.max_reservations:
+            context.send(
+                ROUTER, Denied(fence=fence, reason="too_many_reservations", transient=True)
+            )
+            return
+        self._reserve(message)
+
+    def _supersede(self, fence: Fence) -> None:
+        self._directory.fence(fence.request_id, fence.generation)
+        for incoming in list(self.incoming.values()):
+            if incoming.fence.request_id == fence.request_id:
+                self._abort(incoming, "superseded")
+
+    def _reserve(self, message: Reserve) -> None:
+        context, layout = self._context, self._context.layout
+        request, memory = message.request, context.memory
+        num_tokens = request.num_prompt_tokens + len(message.output_token_ids)
+        left = max(1, request.sampling.max_tokens - len(message.output_token_ids))
+        wanted = num_tokens + min(left, max(1, context.worker.growth_tokens))
+        capacity = memory.pool.num_blocks * layout.block_size
+        if num_tokens + 1 > capacity:
+            reason = f"{num_tokens} tokens exceed the K/V pool of {capacity} tokens"
+            context.send(ROUTER, Denied(fence=message.fence, reason=reason, transient=False))
+            return
+        visible_blocks = num_tokens - 1 if message.fence.colocated else num_tokens
+        hashes = memory.hashes(request, request.prompt_token_ids)
+        table = memory.pin_prefix(hashes, visible_blocks // layout.block_size)
+        num_pinned = len(table)
+        if not memory.grow(table, min(wanted, capacity)):
+            memory.release(table)
+            context.send(
+                ROUTER, Denied(fence=message.fence, reason="no_kv_capacity", transient=True)
+            )
+            return
+        self._open(message, table, num_pinned, num_tokens)
+
+    def _open(self, message: Reserve, table: list[int], num_pinned: int, num_tokens: int) -> None:
+        context, layout = self._context, self._context.layout
+        end = layout.num_blocks(num_tokens)
+        reservation_id = context.mint_reservation_id()
+        fence = _with_reservation(message.fence, reservation_id)
+        grant = Grant(
+            fence=fence,
+            token_start=num_pinned * layout.block_size,
+            num_tokens=num_tokens,
+            block_ids=tuple(table[num_pinned:end]),
+            geometry=choose_geometry(
+                layout,
+                end - num_pinned,
+                message.schedule,
+                context.transfer.chunk_nbytes,
+                context.worker.max_batch_tokens // layout.block_size,
+            ),
+            credit_nbytes=context.transfer.credit_nbytes,
+            direction=message.direction,
+            schedule=message.schedule,
+        )
+        transfer = DestinationTransfer(
+            request=message.request,
+            output_token_ids=message.output_token_ids,
+            grant=grant,
+            block_table=tuple(table),
+            layout=layout,
+            identity=context.model.identity,
+        )
+        incoming = Incoming(transfer, grant.credit_nbytes)
+        self.incoming[fence.transfer_id] = incoming
+        self._by_reservation[reservation_id] = incoming
+        self._extend_lease(incoming)
+        context.trace("reserved", fence, visible_tokens=grant.token_start, blocks=len(table))
+        context.send(ROUTER, Reserved(grant=grant))
+
+    # -- receive -------------------------------------------------------------------------------
+
+    def on_arrived(self, event: ChunkArrived) -> None:
+        """A pushed chunk is RECEIVED; it counts for nothing until it was read back."""
+        incoming = self._by_reservation.get(event.reservation_id)
+        if incoming is None or not self._is_source(incoming.fence, event):
+            self._context.counters["stale_chunks"] += 1
+            return
+        self._extend_lease(incoming)
+        self._receive(incoming, event.chunk_id, event.nbytes, event.checksum)
+
+    def _is_source(self, fence: Fence, event: ChunkArrived) -> bool:
+        return (fence.source_id, fence.source_epoch) == (event.source_id, event.source_epoch)
+
+    def _receive(self, incoming: Incoming, chunk_id: int, nbytes: int, checksum: int) -> None:
+        transfer = incoming.transfer
+        arrival = transfer.arrive(chunk_id, nbytes, checksum)
+        if arrival is Arrival.CORRUPT:
+            self._context.counters["corrupt_chunks"] += 1
+            self._abort(incoming, "duplicate_with_other_bytes")
+        elif arrival is not Arrival.NEW:
+            self._context.counters[f"{arrival}_chunks"] += 1
+        elif self._context.transfer.checksum and transfer.grant.direction is Direction.PUSH:
+            spec = transfer.spec(chunk_id)
+            self._context.emit(
+                DigestChunk(
+                    reservation_id=incoming.fence.reservation_id,
+                    chunk=spec,
+                    local_blocks=transfer.blocks_of(spec),
+                )
+            )
+        else:
+            self._see(incoming, chunk_id, checksum)
+
+    def on_digested(self, event: ChunkDigested) -> None:
+        """The bytes were read back from this worker's own memory: DEVICE_VISIBLE, or corrupt."""
+        incoming = self._by_reservation.get(event.reservation_id)
+        if incoming is None or incoming.transfer.state is not TransferState.TRANSFERRING:
+            self._context.counters["stale_chunks"] += 1
+            return
+        if event.error:
+            self._abort(incoming, f"read_back_failed: {event.error}")
+            return
+        self._see(incoming, event.chunk_id, event.checksum)
+
+    def _see(self, incoming: Incoming, chunk_id: int, checksum: int) -> None:
+        transfer, fence = incoming.transfer, incoming.fence
+        spec = transfer.see(chunk_id, checksum)
+        if transfer.grant.direction is Direction.PULL:
+            incoming.window.release(spec.nbytes)
+            self._read_more(incoming)
+        else:
+            self._context.send(fence.source_id, CreditReturn(fence=fence, chunk_ids=(chunk_id,)))
+        if transfer.all_visible:
+            self._context.trace("all_visible", fence)
+        self._try_publish(incoming)
+
+    # -- pull ----------------------------------------------------------------------------------
+
+    def on_chunks_ready(self, message: ChunksReady) -> None:
+        """These chunks may be read now; they are read as this side's credit allows."""
+        incoming = self._live(message.fence)
+        if incoming is None:
+            return
+        transfer = incoming.transfer
+        if transfer.grant.direction is not Direction.PULL:
+            self._abort(incoming, "direction_mismatch")
+            return
+        if len(message.source_block_ids) != len(transfer.grant.block_ids):
+            self._abort(incoming, "source_block_count_mismatch")
+            return
+        transfer.source_blocks = message.source_block_ids
+        self._extend_lease(incoming)
+        queued = {spec.chunk_id for spec in incoming.readable}
+        for chunk_id in message.chunk_ids:
+            if transfer.is_declared(chunk_id) and chunk_id not in queued:
+                incoming.readable.append(transfer.spec(chunk_id))
+        self._read_more(incoming)
+
+    def _read_more(self, incoming: Incoming) -> None:
+        transfer, fence = incoming.transfer, incoming.fence
+        while incoming.readable and incoming.window.try_acquire(incoming.readable[0].nbytes):
+            spec = incoming.readable.popleft()
+            transfer.sent(spec.chunk_id)
+            end = spec.block_start + spec.num_blocks
+            self._context.emit(
+                MoveChunk(
+                    peer_id=fence.source_id,
+                    peer_epoch=fence.source_epoch,
+                    reservation_id=fence.reservation_id,
+                    chunk=spec,
+                    write=False,
+                    local_blocks=transfer.blocks_of(spec),
+                    remote_blocks=transfer.source_blocks[spec.block_start : end],
+                )
+            )
+
+    def on_moved(self, event: ChunkMoved) -> None:
+        """A read that this side ordered has ended."""
+        incoming = self._by_reservation.get(event.reservation_id)
+        if incoming is None or incoming.transfer.state is TransferState.ABORTING:
+            self._context.counters["stale_chunks"] += 1
+            return
+        if event.error:
+            self._context.counters["transfer_errors"] += 1
+            self._abort(incoming, f"transfer_failed: {event.error}")
+            return
+        self._receive(incoming, event.chunk_id, event.nbytes, event.checksum)
+
+    # -- publish -------------------------------------------------------------------------------
+
+    def on_seal(self, message: Seal) -> None:
+        """The source's manifest. One that was acknowledged before is acknowledged again."""
+        incoming = self.incoming.get(message.fence.transfer_id)
+        if incoming is None:
+            self._answer_unknown_seal(message.fence)
+            return
+        if incoming.fence != message.fence:
+            self._context.counters["stale_messages"] += 1
+            return
+        transfer = incoming.transfer
+        if transfer.state is TransferState.ABORTING:
+            return
+        if transfer.manifest is not None and transfer.manifest != message.manifest:
+            self._abort(incoming, "second_manifest_differs")
+            return
+        transfer.manifest = message.manifest
+        self._extend_lease(incoming)
+        self._try_publish(incoming)
+
+    def _answer_unknown_seal(self, fence: Fence) -> None:
+        context = self._context
+        entry = self._directory.lookup(fence.request_id, fence.generation)
+        if entry is not None and entry.transfer_id == fence.transfer_id:
+            context.counters["duplicate_publications"] += 1
+            context.send(fence.source_id, SourceRelease(fence=fence))
+            return
+        context.counters["stale_publications"] += 1
+        context.send(fence.source_id, AbortTransfer(fence=fence, reason="not_reserved"))
+
+    def _try_publish(self, incoming: Incoming) -> None:
+        transfer, context = incoming.transfer, self._context
+        live = transfer.state in (TransferState.RESERVED, TransferState.TRANSFERRING)
+        if not live or transfer.manifest is None or not transfer.all_visible:
+            return
+        defect = transfer.defect()
+        if defect:
+            context.counters["validation_failures"] += 1
+            self._abort(incoming, defect)
+            return
+        transfer.validate()
+        context.trace("validated", incoming.fence)
+        outcome = self._directory.publish(transfer.entry())
+        if outcome is not PublishOutcome.PUBLISHED:
+            context.counters[f"{outcome}_publications"] += 1
+            self._abort(incoming, f"{outcome}_publication")
+            return
+        transfer.published()
+        self._count_bytes(transfer)
+        context.trace("published", incoming.fence, num_tokens=transfer.grant.num_tokens)
+        cached = transfer.manifest.num_cached_tokens
+        context.send(ROUTER, Published(fence=incoming.fence, cached_tokens=cached))
+        self._forget(incoming)
+        self._admit(transfer)
+        if not incoming.fence.colocated:
+            context.send(incoming.fence.source_id, SourceRelease(fence=incoming.fence))
+
+    def _count_bytes(self, transfer: DestinationTransfer) -> None:
+        counters, ledger = self._context.counters, transfer.ledger
+        counters["handoff_logical_bytes"] += ledger.logical_nbytes
+        counters["handoff_padding_bytes"] += ledger.padding_nbytes
+        counters["handoff_duplicate_bytes"] += ledger.duplicate_nbytes
+        counters["handoffs"] += not transfer.fence.colocated
+
+    # -- abort ---------------------------------------------------------------------------------
+
+    def on_source_failed(self, fence: Fence, reason: str) -> None:
+        """The source gave up; it will still say when it is quiet."""
+        incoming = self._live(fence)
+        if incoming is not None:
+            self._abort(incoming, reason)
+
+    def on_source_quiesced(self, fence: Fence) -> None:
+        """No byte of this transfer comes any more; if nobody aborted it yet, it is over now."""
+        incoming = self.incoming.get(fence.transfer_id)
+        if incoming is None or incoming.fence != fence:
+            self._context.counters["stale_messages"] += 1
+            return
+        incoming.transfer.remote_quiesced = True
+        self._abort(incoming, "source_gave_up")
+
+    def on_cancel(self, fence: Fence, reason: str) -> bool:
+        """Abort an unpublished attempt; False when there is none."""
+        incoming = self.incoming.get(fence.transfer_id)
+        if incoming is not None:
+            self._abort(incoming, reason)
+        return incoming is not None
+
+    def fail(self, fence: Fence, reason: str) -> None:
+        """Colocated: the local engine could not compute the prompt."""
+        incoming = self.incoming.get(fence.transfer_id)
+        if incoming is not None:
+            self._abort(incoming, reason)
+
+    def _abort(self, incoming: Incoming, reason: str) -> None:
+        transfer, fence, context = incoming.transfer, incoming.fence, self._context
+        if transfer.state is TransferState.ABORTING:
+            self._try_finish_abort(incoming)
+            return
+        transfer.abort(reason)
+        context.counters["aborts"] += 1
+        context.trace("aborting", fence, reason=reason)
+        self._directory.fence(fence.request_id, fence.generation + 1)
+        incoming.readable.clear()
+        self._quarantine(transfer)
+        if fence.colocated:
+            transfer.remote_quiesced = True
+            incoming.computing = not self._stop_compute(fence)
+            transfer.local_quiesced = not incoming.computing
+        else:
+            context.emit(CancelIo(reservation_id=fence.reservation_id))
+            if not context.is_live_peer(fence.source_id, fence.source_epoch):
+                transfer.remote_quiesced = True
+            elif not transfer.remote_quiesced:
+                self._ask_abort(incoming)
+        self._try_finish_abort(incoming)
+
+    def _quarantine(self, transfer: DestinationTransfer) -> None:
+        """What may still be written is set aside; pinned prefix and growth go back now."""
+        pool = self._context.memory.pool
+        exposed = set(transfer.grant.block_ids)
+        self._context.memory.release([b for b in transfer.block_table if b not in exposed])
+        for block in transfer.grant.block_ids:
+            pool.quarantine(block)
+
+    def _ask_abort(self, incoming: Incoming) -> None:
+        transfer, context = incoming.transfer, self._context
+        transfer.next_retry_us = context.now_us + context.transfer.retry_ms * 1000
+        context.send(
+            incoming.fence.source_id,
+            AbortTransfer(fence=incoming.fence, reason=transfer.abort_reason),
+        )
+
+    def on_io_quiesced(self, reservation_id: int) -> None:
+        """No local read or read-back of this reservation runs any more."""
+        incoming = self._by_reservation.get(reservation_id)
+        if incoming is not None and incoming.transfer.state is TransferState.ABORTING:
+            incoming.transfer.local_quiesced = True
+            self._try_finish_abort(incoming)
+
+    def on_compute_stopped(self, fence: Fence) -> None:
+        """Colocated: the batch that wrote the blocks is over."""
+        incoming = self.incoming.get(fence.transfer_id)
+        if incoming is not None and incoming.transfer.state is TransferState.ABORTING:
+            incoming.transfer.local_quiesced = True
+            self._try_finish_abort(incoming)
+
+    def _try_finish_abort(self, incoming: Incoming) -> None:
+        transfer = incoming.transfer
+        if not transfer.quiesced:
+            return
+        transfer.finish_abort()
+        for block in transfer.grant.block_ids:
+            self._context.memory.pool.end_quarantine(block)
+        self._context.trace("aborted", incoming.fence, reason=transfer.abort_reason)
+        self._context.send(ROUTER, Aborted(fence=incoming.fence, reason=transfer.abort_reason))
+        self._forget(incoming)
+
+    def _forget(self, incoming: Incoming) -> None:
+        del self.incoming[incoming.fence.transfer_id]
+        del self._by_reservation[incoming.fence.reservation_id]
+        self.leases.drop(incoming.fence.transfer_id)
+
+    def on_peer_lost(self, worker_id: str, epoch: int) -> None:
+        """A source died: it cannot write any more, and what it had not sealed is gone."""
+        for incoming in list(self.incoming.values()):
+            fence = incoming.fence
+            if (fence.source_id, fence.source_epoch) == (worker_id, epoch):
+                incoming.transfer.remote_quiesced = True
+                self._abort(incoming, "source_lost")
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def _live(self, fence: Fence) -> Incoming | None:
+        incoming = self.incoming.get(fence.transfer_id)
+        aborting = incoming is not None and incoming.transfer.state is TransferState.ABORTING
+        if incoming is None or incoming.fence != fence or aborting:
+            self._context.counters["stale_messages"] += 1
+            return None
+        return incoming
+
+    def _extend_lease(self, incoming: Incoming) -> None:
+        lease_us = self._context.transfer.lease_ms * 1000
+        self.leases.set(incoming.fence.transfer_id, self._context.now_us + lease_us)
+
+    def renew(self, fence: Fence) -> None:
+        """The source says this handoff is alive there."""
+        incoming = self.incoming.get(fence.transfer_id)
+        if incoming is not None and incoming.fence == fence:
+            self._extend_lease(incoming)
+
+    def on_tick(self) -> None:
+        """Expire leases and repeat what was not answered."""
+        for transfer_id in self.leases.pop_expired(self._context.now_us):
+            incoming = self.incoming[transfer_id]
+            if incoming.transfer.state is TransferState.ABORTING:
+                continue
+            if incoming.fence.colocated:
+                self._extend_lease(incoming)  # the router's deadline and the engine bound it
+                continue
+            self._context.counters["expired_leases"] += 1
+            self._abort(incoming, "destination_lease_expired")
+        for incoming in list(self.incoming.values()):
+            transfer = incoming.transfer
+            waiting = transfer.state is TransferState.ABORTING and not transfer.remote_quiesced
+            if waiting and self._context.now_us >= transfer.next_retry_us:
+                self._ask_abort(incoming)
+
+
+def _with_reservation(fence: Fence, reservation_id: int) -> Fence:
+    fields = {name: getattr(fence, name) for name in fence.__struct_fields__}
+    return Fence(**{**fields, "reservation_id": reservation_id})

@@ -1,0 +1,101 @@
+"""Colocated prefill: the same transaction with source = destination and nothing to move."""
+
+from collections.abc import Callable
+
+from baton.core.ids import Fence
+from baton.core.messages import Denied, Prefill, Seal
+from baton.core.request import Token
+from baton.core.work import Sampled
+from baton.nodes.context import ROUTER, WorkerContext
+from baton.nodes.destination_side import DestinationSide
+from baton.nodes.engine_queue import EngineQueue
+from baton.nodes.sequence import Sequence
+from baton.protocol.source import SourceTransfer
+
+
+class LocalSide:
+    """Prompts computed straight into the blocks that were reserved for decode."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        queue: EngineQueue,
+        destination: Callable[[], DestinationSide],
+    ) -> None:
+        self._context = context
+        self._queue = queue
+        self._destination = destination
+        self.sequences: dict[str, Sequence] = {}
+        self._stopping: dict[str, Sequence] = {}
+
+    def on_prefill(self, message: Prefill) -> None:
+        """Start computing into an existing reservation."""
+        fence = message.fence
+        incoming = self._destination().incoming.get(fence.transfer_id)
+        if fence.transfer_id in self.sequences:
+            self._context.counters["duplicate_messages"] += 1
+            return
+        if incoming is None or incoming.fence != fence:
+            self._context.send(ROUTER, Denied(fence=fence, reason="not_reserved", transient=False))
+            return
+        transfer = incoming.transfer
+        transfer.start()
+        outputs = [Token(index=i, token_id=t) for i, t in enumerate(message.output_token_ids)]
+        sequence = Sequence(
+            request=message.request,
+            fence=fence,
+            outputs=outputs,
+            hashes=self._context.memory.hashes(message.request, message.request.prompt_token_ids),
+        )
+        sequence.block_table = list(transfer.block_table)
+        sequence.num_computed = sequence.num_cached_tokens = transfer.grant.token_start
+        self.sequences[sequence.key] = sequence
+        self._queue.add_prefill(sequence)
+        self._context.trace("prefill_queued", fence, num_tokens=len(sequence.tokens))
+
+    def on_computed(self, sequence: Sequence, sampled: Sampled | None) -> None:
+        """After the last row: seal a manifest of no chunks, which publishes at once."""
+        if sampled is None:
+            return
+        incoming = self._destination().incoming[sequence.key]
+        transfer = SourceTransfer(
+            incoming.transfer.grant,
+            self._context.layout,
+            incoming.transfer.block_table,
+            sequence.num_cached_tokens,
+        )
+        transfer.mark_complete()
+        self._context.trace("prefill_done", sequence.fence, num_tokens=len(sequence.tokens))
+        manifest = transfer.seal(
+            tuple(sequence.tokens),
+            self._context.model.identity,
+            Token(
+                index=sequence.num_generated,
+                token_id=sampled.token_id,
+                logprob=sampled.logprob,
+                top_logprobs=sampled.top_logprobs,
+                logits_digest=sampled.logits_digest,
+            ),
+            sequence.num_cached_tokens,
+            route_epoch=sequence.fence.attempt,
+        )
+        self._destination().on_seal(Seal(fence=sequence.fence, manifest=manifest))
+
+    def take(self, key: str) -> Sequence | None:
+        """Hand a published sequence over to decode."""
+        return self.sequences.pop(key, None)
+
+    def stop(self, fence: Fence) -> bool:
+        """Take an aborted sequence out of the engine; False while a batch still writes it."""
+        sequence = self.sequences.pop(fence.transfer_id, None)
+        if sequence is None:
+            return True
+        if self._queue.remove(sequence):
+            return True
+        self._stopping[sequence.key] = sequence
+        return False
+
+    def on_batch_end(self, sequence: Sequence) -> None:
+        """A stopped sequence is out of the engine: its reservation may finish its abort."""
+        if self._stopping.pop(sequence.key, None) is not None:
+            self._destination().on_compute_stopped(sequence.fence)

@@ -1,0 +1,90 @@
+"""A sequence inside one worker: its tokens, its blocks and how far it is computed."""
+
+from baton.core.ids import Fence
+from baton.core.request import Request, Token, Usage
+from baton.core.work import WorkItem
+
+
+class Sequence:
+    """Rows `0 .. num_computed-1` of `tokens` are in `block_table`; the rest is to be computed.
+
+    `outputs` are the generated tokens in order of index, those of earlier attempts included.
+    """
+
+    def __init__(
+        self,
+        *,
+        request: Request,
+        fence: Fence,
+        outputs: list[Token],
+        hashes: list[bytes],
+    ) -> None:
+        self.request = request
+        self.fence = fence
+        self.outputs = outputs
+        self.tokens = [*request.prompt_token_ids, *(token.token_id for token in outputs)]
+        self.hashes = hashes
+        self.block_table: list[int] = []
+        self.num_computed = 0
+        self.num_cached_tokens = 0
+        self.in_batch = False
+        self.ended = ""
+        """Why the sequence ended; set while a running batch may still write its blocks."""
+
+    @property
+    def key(self) -> str:
+        """Unique within a worker: request and generation."""
+        return self.fence.transfer_id
+
+    @property
+    def num_pending(self) -> int:
+        """Rows that are not computed yet."""
+        return len(self.tokens) - self.num_computed
+
+    @property
+    def num_generated(self) -> int:
+        """Tokens generated so far over all attempts."""
+        return len(self.outputs)
+
+    def append(self, token: Token) -> None:
+        """Take the next generated token."""
+        assert token.index == len(self.outputs), (token.index, len(self.outputs))
+        self.outputs.append(token)
+        self.tokens.append(token.token_id)
+
+    def work(self, num_rows: int) -> WorkItem:
+        """The next `num_rows` rows as a work item; the last row draws a token."""
+        end = self.num_computed + num_rows
+        assert 0 < num_rows <= self.num_pending
+        return WorkItem(
+            request_id=self.request.request_id,
+            generation=self.fence.generation,
+            token_ids=tuple(self.tokens[self.num_computed : end]),
+            start=self.num_computed,
+            num_prompt_tokens=self.request.num_prompt_tokens,
+            block_table=tuple(self.block_table),
+            sample=end == len(self.tokens),
+            sampling=self.request.sampling,
+            verify=self.request.verify,
+        )
+
+    def finish_reason(self, eos_token_ids: frozenset[int], max_model_len: int) -> str:
+        """ "stop" or "length" when the last output ends the request, else ""."""
+        sampling = self.request.sampling
+        last = self.outputs[-1].token_id
+        if self.num_generated >= sampling.min_tokens:
+            if last in eos_token_ids and not sampling.ignore_eos:
+                return "stop"
+            if last in sampling.stop_token_ids:
+                return "stop"
+        if self.num_generated >= sampling.max_tokens or len(self.tokens) >= max_model_len:
+            return "length"
+        return ""
+
+    def usage(self) -> Usage:
+        """Token accounting at the end."""
+        return Usage(
+            prompt_tokens=self.request.num_prompt_tokens,
+            completion_tokens=self.num_generated,
+            cached_tokens=self.num_cached_tokens,
+        )
