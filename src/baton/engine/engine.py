@@ -4,11 +4,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import torch
 
 from baton.config import ModelConfig
 from baton.core.layout import ModelInfo
-from baton.core.work import Batch, BatchResult
+from baton.core.work import Batch, BatchResult, Sampled
 from baton.engine.build import Built, build
 from baton.engine.pool import Pool
 from baton.engine.sampling import sample
@@ -54,7 +55,7 @@ class Engine:
         engine = cls(build(path, config, block_size, report))
         if config.self_test:
             report("self-test", 0.9)
-            engine.self_test()
+            engine._prove()
         report("ready", 1.0)
         return engine
 
@@ -87,7 +88,7 @@ class Engine:
                 vocab_size=info.vocab_size,
                 max_len=info.max_model_len,
             )
-        sampled = ()
+        sampled: tuple[Sampled, ...] = ()
         error = ""
         try:
             with torch.inference_mode():
@@ -115,19 +116,31 @@ class Engine:
     def self_test(self) -> None:
         """Prove the model on this machine; raises ModelRefused naming the check that failed.
 
-        Paged chunks and decode rows must give the logits of the plain transformers forward. A
-        deterministic engine must also give the same bits in every batching; otherwise it stops
-        calling itself deterministic and `deterministic_report` says why.
+        Paged chunks and decode rows must give the logits of the plain transformers forward, and
+        with `deterministic` the same bits of K/V and logits however they are batched.
         """
+        reason = self._check()
+        if reason:
+            raise ModelRefused(f"{self.info.name}: self-test failed: {reason}")
+
+    def _prove(self) -> None:
+        """The self-test at load: a model whose bits depend on its batch loses the promise only."""
+        reason = self._check()
+        if reason:
+            self.deterministic = False
+            self.deterministic_report = f"not deterministic: {reason}"
+            self.info = msgspec.structs.replace(self.info, deterministic=False)
+
+    def _check(self) -> str:
+        """Raise ModelRefused on wrong logits; say which way of batching changes bits, or ""."""
         built, info = self._built, self.info
         with torch.inference_mode():
             check_equal(
                 built.forward, info.layout, built.reference(), info.name, _TOLERANCE[info.dtype]
             )
-            if self.deterministic:
-                reason = bits_differ(built.forward, info.layout, info.vocab_size)
-                if reason:
-                    raise ModelRefused(f"{info.name}: self-test failed: {reason}")
+            if not self.deterministic:
+                return ""
+            return bits_differ(built.forward, info.layout, info.vocab_size)
 
 
 def _silent(stage: str, fraction: float) -> None:

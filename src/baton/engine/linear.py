@@ -48,7 +48,8 @@ class Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Multiply; the leading shape of `x` is kept."""
         if x.dim() != 2:
-            return self.forward(x.reshape(-1, self.in_features)).view(*x.shape[:-1], -1)
+            flat = self.forward(x.reshape(-1, self.in_features))
+            return flat.view(*x.shape[:-1], self.out_features)
         rows = x.shape[0]
         if rows < self.min_rows:
             return self.multiply(functional.pad(x, (0, 0, 0, self.min_rows - rows)))[:rows]
