@@ -2,6 +2,7 @@
 
 from baton.core.effects import DigestKV
 from baton.core.events import KVDigested
+from baton.core.finish import finish_reason
 from baton.core.ids import Fence
 from baton.core.messages import Aborted, Done, Resync, TokenRow, TokenRows
 from baton.core.request import Token
@@ -40,7 +41,6 @@ class DecodeSide:
         self._queue = queue
         self._directory = directory
         self._local = local
-        self._eos = frozenset(context.model.eos_token_ids)
         self.live: dict[str, Sequence] = {}
         self._leaving: dict[str, tuple[Sequence, str]] = {}
         self._digesting: dict[str, tuple[Sequence, str]] = {}
@@ -115,7 +115,7 @@ class DecodeSide:
         self._rows.append(
             TokenRow(request_id=fence.request_id, generation=fence.generation, token=token)
         )
-        reason = sequence.finish_reason(self._eos, self._context.model.max_model_len)
+        reason = finish_reason(sequence.request, sequence.outputs, self._context.model)
         if reason:
             self._end(sequence, reason)
 

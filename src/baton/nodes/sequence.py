@@ -68,19 +68,6 @@ class Sequence:
             verify=self.request.verify,
         )
 
-    def finish_reason(self, eos_token_ids: frozenset[int], max_model_len: int) -> str:
-        """ "stop" or "length" when the last output ends the request, else ""."""
-        sampling = self.request.sampling
-        last = self.outputs[-1].token_id
-        if self.num_generated >= sampling.min_tokens:
-            if last in eos_token_ids and not sampling.ignore_eos:
-                return "stop"
-            if last in sampling.stop_token_ids:
-                return "stop"
-        if self.num_generated >= sampling.max_tokens or len(self.tokens) >= max_model_len:
-            return "length"
-        return ""
-
     def usage(self) -> Usage:
         """Token accounting at the end."""
         return Usage(

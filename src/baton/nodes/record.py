@@ -1,0 +1,52 @@
+"""The router's record of one request over all its attempts."""
+
+from baton.core.ids import Fence, Mode
+from baton.core.machine import Machine
+from baton.core.manifest import Grant
+from baton.core.request import Request, Token
+from baton.protocol.request import REQUEST, RequestState
+
+
+class RequestRecord:
+    """One request: its state, its current attempt, and every token delivered so far."""
+
+    def __init__(self, request: Request, now_us: int, budget_us: int) -> None:
+        self.request = request
+        self.machine = Machine(REQUEST)
+        self.submitted_us = now_us
+        self.deadline_us = now_us + budget_us
+        self.attempt = 0
+        self.generation = 0
+        self.fence: Fence | None = None
+        self.grant: Grant | None = None
+        self.mode = Mode.DISAGGREGATED
+        self.recompute = False
+        self.avoid_prefill: frozenset[str] = frozenset()
+        self.attempt_deadline_us = 0
+        self.last_progress_us = now_us
+        self.outputs: list[Token] = []
+        self.started = False
+        self.cancel_reason = ""
+        self.cached_tokens = 0
+
+    @property
+    def state(self) -> RequestState:
+        """Current state."""
+        return self.machine.state
+
+    @property
+    def num_tokens(self) -> int:
+        """Rows that the next attempt has to hold before it draws a token."""
+        return self.request.num_prompt_tokens + len(self.outputs)
+
+    def is_current(self, fence: Fence) -> bool:
+        """Fence before kind: does a message speak of the attempt that counts?"""
+        mine = self.fence
+        return (
+            mine is not None
+            and fence.generation == mine.generation
+            and (fence.source_id, fence.source_epoch) == (mine.source_id, mine.source_epoch)
+            and (fence.destination_id, fence.destination_epoch)
+            == (mine.destination_id, mine.destination_epoch)
+            and mine.reservation_id in (0, fence.reservation_id)
+        )
