@@ -4,8 +4,11 @@ import codecs
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-MAX_HELD_TOKENS = 4
-"""A UTF-8 character has at most four bytes, hence at most four byte tokens."""
+MAX_HELD_TOKENS = 8
+"""Tokens without a whole character that are waited for: four bytes and some silent ones."""
+
+MAX_SILENT_TOKENS = 4
+"""Tokens without any text that are kept apart before they join the context."""
 
 REPLACEMENT = "\ufffd"
 _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
@@ -76,7 +79,7 @@ class WindowDetokenizer:
             self._shown = self._pending
             self._shown_text = self._decode(self._shown)
             self._pending = []
-        elif len(self._pending) >= MAX_HELD_TOKENS:
+        elif len(self._pending) >= MAX_SILENT_TOKENS:
             self._shown = self._shown + self._pending
             self._pending = []
         return piece

@@ -87,7 +87,6 @@ async def run_choice(
             else:
                 yield _end(choice, delivery, clock)
                 return
-        choice.ended = True
         raise RuntimeError("the backend ended a request without Finished or Failed")
     except RequestRejected:
         choice.ended = True

@@ -59,8 +59,8 @@ class ClientWatch:
     def _check_stall(self) -> None:
         since = self._exchange.sending_since
         if since and time.perf_counter() - since >= self._stall_s:
-            self._leave("stall")
             self._exchange.abort()
+            self._leave("stall")
             return
         self._timer = self._loop.call_later(self._stall_s / 4, self._check_stall)
 
