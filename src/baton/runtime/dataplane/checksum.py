@@ -12,7 +12,7 @@ import xxhash
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
-PIECE_NBYTES = 256 << 10
+PIECE_NBYTES = 512 << 10
 """A piece is read twice and written once; source and destination of it fit in L2 together."""
 
 

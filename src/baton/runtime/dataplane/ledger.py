@@ -24,7 +24,7 @@ Order = PutOrder | DigestOrder
 REMEMBERED_CANCELS = 65_536
 """Cancelled reservations whose late orders are still refused; the oldest is forgotten first."""
 _ID_LIMIT = 1 << 64
-_QUIET_COMPLETIONS_MAX = 4
+_QUIET_COMPLETIONS_MAX = 8
 """While more orders are queued, the poller is woken for every so many ends: on a shared core each
 wake costs a switch in the middle of the stream. The last end of a burst always rings."""
 
@@ -158,9 +158,9 @@ class Ledger:
     def take(self) -> list[Completion]:
         """Return and forget the completions reported so far."""
         with self._lock:
-            if self._rung:
+            if self._rung and self.doorbell >= 0:
                 os.eventfd_read(self.doorbell)
-                self._rung = False
+            self._rung = False
             taken = list(self._completions)
             self._completions.clear()
             return taken

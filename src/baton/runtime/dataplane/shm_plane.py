@@ -134,7 +134,8 @@ class ShmDataPlane:
     def poll(self) -> list[Completion]:
         """See `DataPlane.poll`."""
         completions = self._ledger.take()
-        completions.extend(self._receiver.receive(self._is_connected))
+        if not self._closed:
+            completions.extend(self._receiver.receive(self._is_connected))
         return completions
 
     def fileno(self) -> int:
@@ -157,7 +158,7 @@ class ShmDataPlane:
         )
 
     def close(self) -> None:
-        """See `DataPlane.close`. Take what is left with `poll` before; later calls do nothing."""
+        """See `DataPlane.close`. A last `poll` returns the ends of what was outstanding."""
         if self._closed:
             return
         self._closed = True

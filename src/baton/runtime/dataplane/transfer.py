@@ -27,7 +27,7 @@ from baton.runtime.dataplane.runs import coalesce, fault_in, local_views, remote
 
 _WAKE = 0
 _CLOSE = -1
-_HOLD_S = 0.00025
+_HOLD_S = 0.0004
 """How long a notification may wait for company while more orders are queued: waking the peer costs
 as much as moving 100 KiB, and a window of credit has room for a packet of a few chunks."""
 _BACKOFF_MIN_S = 0.0005
