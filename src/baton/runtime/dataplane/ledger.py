@@ -180,7 +180,7 @@ class Ledger:
         self._ring()
         if self._running is None or not matches(self._running[1]):
             return False
-        self.stop = fault
+        self.stop = self.stop or fault
         return True
 
     def _end_running(self, finished: Finished) -> None:
