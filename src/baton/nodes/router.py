@@ -258,7 +258,7 @@ class Router:
             self._on_load(view, message)
             return
         if isinstance(message, messages.TokenRows):
-            self._on_rows(message, view)
+            self._on_rows(message)
             return
         fence = fence_of(message)
         record = self.records.get(fence.request_id) if fence is not None else None
@@ -449,7 +449,7 @@ class Router:
                 ),
             )
 
-    def _on_rows(self, message: messages.TokenRows, view: WorkerView) -> None:
+    def _on_rows(self, message: messages.TokenRows) -> None:
         fresh: dict[str, list[Token]] = {}
         for row in message.rows:
             record = self.records.get(row.request_id)
@@ -466,6 +466,7 @@ class Router:
             else:
                 self._resync(record)
         for request_id, tokens in fresh.items():
+            self.counters["delivered_tokens"] += len(tokens)
             self._deliver(self.records[request_id], Tokens(tokens=tuple(tokens)))
 
     def _resync(self, record: RequestRecord) -> None:

@@ -20,7 +20,7 @@ from baton.runtime.gateway.errors import internal_error
 from baton.runtime.gateway.exchange import Exchange, Headers
 from baton.runtime.gateway.logprobs import chat_logprobs, completion_logprobs
 from baton.runtime.gateway.metrics import GatewayMetrics
-from baton.runtime.gateway.outputs import merged
+from baton.runtime.gateway.outputs import run_choices
 from baton.runtime.gateway.params import SEED_RANGE, Parameters, check_parameters
 from baton.runtime.gateway.parse import convert, parse_object
 from baton.runtime.gateway.prompts import TokenIds, chat_prompts, completion_prompts
@@ -66,7 +66,9 @@ class Generation:
         async with ClientWatch(self._exchange, self._config.stream_stall_s) as watch:
             params = await self._prepare(data)
             del data
-            pieces = merged(self._backend, self._choices, self._metrics, self._exchange.arrival)
+            pieces = run_choices(
+                self._backend, self._choices, self._metrics, self._exchange.arrival
+            )
             async with aclosing(pieces):
                 if params.stream:
                     await self._stream(pieces, params)
@@ -168,8 +170,11 @@ class Generation:
         # Until something arrives, a failure is still a proper HTTP status.
         first = await anext(pieces)
         await exchange.start_stream(_mode_headers([first.started] if first.started else []))
+        opened: set[int] = set()
         try:
-            await self._write_chunks(first, pieces, params, encoder)
+            if first.started is None:
+                await exchange.write(self._chunk(first, params, encoder, opened))
+            await self._write_chunks(pieces, params, encoder, opened)
         except RequestRejected as error:
             logger.warning("%s failed in its stream: %s", exchange.request_id, error.message)
             await exchange.end(error_event(error))
@@ -179,45 +184,44 @@ class Generation:
 
     async def _write_chunks(
         self,
-        first: Piece,
         pieces: AsyncGenerator[Piece, None],
         params: Parameters,
         encoder: ChunkEncoder,
+        opened: set[int],
     ) -> None:
         write = self._exchange.write
         plain = params.num_logprobs < 0 and not params.continuous_usage
-        opened: set[int] = set()
-        piece: Piece | None = first
-        while piece is not None:
-            if piece.started is None:
-                data = b""
-                if piece.index not in opened:
-                    # The role goes out with the first token, never before it: benchmark clients
-                    # take the first chunk for the first token.
-                    opened.add(piece.index)
-                    data = encoder.role(piece.index)
-                if plain and not piece.finish_reason:
-                    if piece.text:
-                        data += encoder.text(piece.index, piece.text)
-                else:
-                    data += self._full_chunk(piece, params, encoder)
+        async for piece in pieces:
+            if plain and piece.text and not piece.finish_reason and piece.index in opened:
+                await write(encoder.text(piece.index, piece.text))
+            elif piece.started is None:
+                data = self._chunk(piece, params, encoder, opened)
                 if data:
                     await write(data)
-            piece = await anext(pieces, None)
         usage = total_usage(self._choices)
         self._metrics.count_request(usage, time.perf_counter() - self._exchange.arrival)
         last = encoder.usage(usage.to_json()) if params.include_usage else b""
         await self._exchange.end(last + DONE)
 
-    def _full_chunk(self, piece: Piece, params: Parameters, encoder: ChunkEncoder) -> bytes:
-        if not (piece.text or piece.tokens or piece.finish_reason):
-            return b""
+    def _chunk(
+        self, piece: Piece, params: Parameters, encoder: ChunkEncoder, opened: set[int]
+    ) -> bytes:
+        """The events of one piece; the first one of a choice is preceded by its role."""
+        role = b""
+        if piece.index not in opened:
+            # The role goes out with the first token, never before it: benchmark clients take the
+            # first chunk for the first token.
+            opened.add(piece.index)
+            role = encoder.role(piece.index)
+        want_logprobs = params.num_logprobs >= 0 and bool(piece.tokens)
+        if not (piece.text or piece.finish_reason or want_logprobs or params.continuous_usage):
+            return role
         logprobs = b"null"
-        if params.num_logprobs >= 0 and piece.tokens:
+        if want_logprobs:
             form = self._logprobs(piece.tokens, params.num_logprobs, piece.text_offset)
             logprobs = msgspec.json.encode(form)
         usage = total_usage(self._choices).to_json() if params.continuous_usage else b""
-        return encoder.chunk(piece, logprobs, usage)
+        return role + encoder.chunk(piece, logprobs, usage)
 
     async def _collect(self, pieces: AsyncGenerator[Piece, None], params: Parameters) -> None:
         texts = [""] * len(self._choices)

@@ -19,15 +19,18 @@ QUEUE_PIECES = 64
 """Pieces that wait per HTTP request with several outputs before a pump pauses."""
 
 
-async def merged(
+def run_choices(
     backend: Backend, choices: Sequence[Choice], metrics: GatewayMetrics, arrival: float
 ) -> AsyncGenerator[Piece, None]:
     """Pieces of all choices as they come; raises RequestRejected when one of them fails."""
     if len(choices) == 1:
-        async with aclosing(run_choice(backend, choices[0], metrics, arrival)) as pieces:
-            async for piece in pieces:
-                yield piece
-        return
+        return run_choice(backend, choices[0], metrics, arrival)
+    return _merged(backend, choices, metrics, arrival)
+
+
+async def _merged(
+    backend: Backend, choices: Sequence[Choice], metrics: GatewayMetrics, arrival: float
+) -> AsyncGenerator[Piece, None]:
     queue: asyncio.Queue[Piece | BaseException] = asyncio.Queue(QUEUE_PIECES)
     pumps = [
         asyncio.create_task(_pump(backend, choice, metrics, arrival, queue)) for choice in choices

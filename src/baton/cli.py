@@ -1,0 +1,115 @@
+"""The command line: verbs only, each a thin call into a package."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+
+from baton import __version__
+from baton.config import BatonConfig, load_config
+from baton.errors import BatonError, ConfigError
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+_console = Console()
+_errors = Console(stderr=True)
+
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="smollm2, tiny, folder, GGUF or hub id")
+]
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML configuration")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="section.key=value")]
+
+
+def _load(
+    config: Path | None,
+    overrides: list[str] | None,
+    model: str | None = None,
+    prefill: int | None = None,
+    decode: int | None = None,
+    mixed: int | None = None,
+    host: str | None = None,
+    port: int | None = None,
+) -> BatonConfig:
+    """Flags win over --set, which wins over the file."""
+    chosen = list(overrides or [])
+    if mixed is not None and (prefill is not None or decode is not None):
+        raise ConfigError("--mixed cannot be combined with --prefill or --decode")
+    if mixed is not None:
+        prefill, decode = 0, 0
+    elif prefill is not None or decode is not None:
+        mixed = 0
+    flags = {
+        "cluster.prefill": prefill,
+        "cluster.decode": decode,
+        "cluster.mixed": mixed,
+        "gateway.port": port,
+    }
+    chosen += [f"{key}={value}" for key, value in flags.items() if value is not None]
+    if model is not None:
+        chosen.append(f"model.name={_quoted(model)}")
+    if host is not None:
+        chosen.append(f"gateway.host={_quoted(host)}")
+    return load_config(config, chosen)
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
+@app.command()
+def serve(
+    model: ModelOption = None,
+    prefill: Annotated[int | None, typer.Option(help="prefill workers")] = None,
+    decode: Annotated[int | None, typer.Option(help="decode workers")] = None,
+    mixed: Annotated[int | None, typer.Option(help="colocated workers instead")] = None,
+    host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
+    port: Annotated[int | None, typer.Option(help="port; 0 takes a free one")] = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    trace_dir: Annotated[Path | None, typer.Option(help="write trace events here")] = None,
+) -> None:
+    """Serve a model over the OpenAI API with prefill and decode on different workers."""
+    from baton.runtime.serve import serve as run
+
+    asyncio.run(
+        run(
+            _load(config, overrides, model, prefill, decode, mixed, host, port), _console, trace_dir
+        )
+    )
+
+
+@app.command("config")
+def show_config(config: ConfigOption = None, overrides: SetOption = None) -> None:
+    """Print every knob with its value, and the configuration's digest."""
+    loaded = load_config(config, overrides)
+    for section in loaded.__struct_fields__:
+        _console.print(f"\\[{section}]", highlight=False)
+        values = getattr(loaded, section)
+        for name in values.__struct_fields__:
+            value = msgspec.json.encode(getattr(values, name)).decode()
+            _console.print(f"{name} = {value}", markup=False, highlight=False)
+    _console.print(f"# digest {loaded.digest}", highlight=False)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    _console.print(__version__)
+
+
+def main() -> None:
+    """Entry point: deliberate errors become one clear line and exit code 2."""
+    try:
+        app()
+    except BatonError as error:
+        _errors.print(f"baton: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "baton":
+            raise
+        _errors.print(f"baton: {error.name} is not installed; install kvbaton[serve]", markup=False)
+        sys.exit(2)

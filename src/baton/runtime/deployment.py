@@ -1,0 +1,113 @@
+"""One host's deployment: model, workers and router, up and down as a whole."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from baton.config import BatonConfig
+from baton.errors import BatonError, ConfigError
+from baton.runtime.router_host import RouterHost
+from baton.runtime.supervisor import Supervisor
+
+Progress = Callable[[str, float], None]
+_WATCH_S = 0.5
+
+
+class _PrepareLine(msgspec.Struct, frozen=True):
+    stage: str = ""
+    fraction: float = 0.0
+    path: str = ""
+    error: str = ""
+
+
+async def prepare_model(name: str, progress: Progress) -> Path:
+    """Resolve a model in a process of its own, so that this one never loads torch."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "baton.engine.prepare", name, stdout=PIPE
+    )
+    assert process.stdout is not None
+    last = _PrepareLine()
+    try:
+        while line := await process.stdout.readline():
+            with contextlib.suppress(msgspec.DecodeError):
+                last = msgspec.json.decode(line, type=_PrepareLine)
+                if last.stage:
+                    progress(last.stage, last.fraction)
+        code = await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if last.error:
+        raise ConfigError(last.error)
+    if not last.path:
+        raise BatonError(f"preparing model {name!r} ended with exit {code} and no result")
+    return Path(last.path)
+
+
+class Deployment:
+    """Running workers behind a router. `failure` is set when it cannot go on."""
+
+    def __init__(
+        self, router: RouterHost, supervisor: Supervisor, model_path: Path, runtime_dir: Path
+    ) -> None:
+        self.router = router
+        self.supervisor = supervisor
+        self.model_path = model_path
+        self.runtime_dir = runtime_dir
+
+    async def wait_ready(self, timeout_s: float) -> None:
+        """Return when a pair can serve; raises BatonError with the reason when it cannot."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while True:
+            if self.supervisor.failure.done():
+                raise BatonError(self.supervisor.failure.result())
+            expected = len(self.supervisor.workers)
+            if not self.router.ready() and len(list(self.router.node.fleet)) == expected:
+                return
+            if asyncio.get_running_loop().time() > deadline:
+                reason = self.router.ready() or "some workers are not up"
+                raise BatonError(f"not ready after {timeout_s:.0f} s: {reason}")
+            await asyncio.sleep(0.02)
+
+    async def watch(self) -> None:
+        """End workers that live but do not answer; returns only when the deployment failed."""
+        while not self.supervisor.failure.done():
+            for worker_id in self.router.silent_workers():
+                self.supervisor.kill(worker_id)
+            await asyncio.sleep(_WATCH_S)
+        raise BatonError(self.supervisor.failure.result())
+
+
+@asynccontextmanager
+async def deploy(
+    config: BatonConfig, progress: Progress, *, trace_dir: Path | None = None
+) -> AsyncIterator[Deployment]:
+    """Bring a deployment up; on leaving, every process and every shared segment is gone."""
+    model_path = await prepare_model(config.model.name, progress)
+    if trace_dir is not None:
+        trace_dir.mkdir(parents=True, exist_ok=True)
+    runtime_dir = Path(tempfile.mkdtemp(prefix="baton-"))
+    os.chmod(runtime_dir, 0o700)
+    router = RouterHost(config, runtime_dir, trace_dir)
+    supervisor = Supervisor(config, model_path, runtime_dir, router.worker_lost, trace_dir)
+    try:
+        supervisor.start()
+        yield Deployment(router, supervisor, model_path, runtime_dir)
+    finally:
+        await asyncio.shield(_tear_down(supervisor, router, runtime_dir))
+
+
+async def _tear_down(supervisor: Supervisor, router: RouterHost, runtime_dir: Path) -> None:
+    await supervisor.stop()
+    await router.close()
+    shutil.rmtree(runtime_dir, ignore_errors=True)

@@ -1,0 +1,60 @@
+"""The one thread that computes: steps and digests in order, results back on the event loop."""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+
+from baton.core.effects import DigestKV
+from baton.core.events import BatchDone, Event, KVDigested, LayerReady
+from baton.core.work import Batch, BatchResult
+from baton.engine.engine import Engine
+from baton.errors import BatonError
+
+
+class EngineThread:
+    """Runs the engine beside the event loop, so that compute delays no message and no health."""
+
+    def __init__(
+        self, engine: Engine, loop: asyncio.AbstractEventLoop, post: Callable[[Event], None]
+    ) -> None:
+        self._engine = engine
+        self._loop = loop
+        self._post = post
+        self._work: queue.SimpleQueue[Batch | DigestKV | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Batch | DigestKV) -> None:
+        """Queue a step or a digest."""
+        self._work.put(work)
+
+    def close(self) -> None:
+        """Finish what runs and stop."""
+        self._work.put(None)
+        self._thread.join(timeout=30)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            event = self._step(work) if isinstance(work, Batch) else self._digest(work)
+            self._emit(event)
+
+    def _emit(self, event: Event) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._post, event)
+
+    def _step(self, batch: Batch) -> BatchDone:
+        def on_layer(layer: int) -> None:
+            self._emit(LayerReady(batch_id=batch.batch_id, layer=layer))
+
+        try:
+            result = self._engine.execute(batch, on_layer if batch.report_layers else None)
+        except BatonError as error:
+            result = BatchResult(batch_id=batch.batch_id, error=str(error))
+        return BatchDone(result=result)
+
+    def _digest(self, order: DigestKV) -> KVDigested:
+        kv_digest = self._engine.kv_digest(order.block_ids, order.num_tokens)
+        return KVDigested(
+            request_id=order.request_id, generation=order.generation, kv_digest=kv_digest
+        )

@@ -1,0 +1,159 @@
+"""The real host of the router node, and the gateway's backend."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from baton import __version__
+from baton.config import BatonConfig
+from baton.core import effects, events
+from baton.core.delivery import Delivery, Failed, Finished
+from baton.core.effects import Effect
+from baton.core.events import Event
+from baton.core.layout import ModelInfo
+from baton.core.messages import Hello
+from baton.core.request import Request
+from baton.nodes.context import ROUTER
+from baton.nodes.router import Router
+from baton.runtime.channel import ControlChannel, ipc_endpoint
+from baton.runtime.clock import now_us
+from baton.runtime.trace_log import TraceLog
+from baton.telemetry.exposition import render_metrics
+
+
+class RouterHost:
+    """Runs the router node on the gateway's event loop and hands its deliveries to streams."""
+
+    def __init__(
+        self, config: BatonConfig, runtime_dir: Path, trace_dir: Path | None = None
+    ) -> None:
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._channel = ControlChannel(ROUTER, 0, ipc_endpoint(runtime_dir, "router"))
+        self._node = Router(config.router, config.transfer)
+        self._streams: dict[str, asyncio.Queue[Delivery]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        trace_path = str(trace_dir / "router.jsonl") if trace_dir else ""
+        self.trace = TraceLog(ROUTER, trace_path)
+        self._receiving = asyncio.create_task(self._receive())
+
+    @property
+    def node(self) -> Router:
+        """The router node; read it, never change it."""
+        return self._node
+
+    # -- backend -------------------------------------------------------------------------------
+
+    @property
+    def info(self) -> ModelInfo | None:
+        """The model that the workers serve."""
+        return self._node.fleet.model
+
+    async def submit(self, request: Request) -> AsyncIterator[Delivery]:
+        """Start a request and yield what happens to it; the last item is its one end."""
+        stream: asyncio.Queue[Delivery] = asyncio.Queue()
+        self._streams[request.request_id] = stream
+        try:
+            self._feed(events.Submitted(request=request))
+            while True:
+                delivery = await stream.get()
+                yield delivery
+                if isinstance(delivery, Finished | Failed):
+                    return
+        finally:
+            self._streams.pop(request.request_id, None)
+            self.cancel(request.request_id, "disconnect")
+
+    def cancel(self, request_id: str, reason: str) -> None:
+        """Give a request up; one that has ended is left alone."""
+        if request_id in self._node.records:
+            self._feed(events.Cancelled(request_id=request_id, reason=reason))
+
+    def ready(self) -> str:
+        """Why nothing can be served now, or ""."""
+        return self._node.missing(now_us())
+
+    def status(self) -> dict[str, Any]:
+        """A summary for /version and the status screen."""
+        info = self.info
+        return {
+            "version": __version__,
+            "config_digest": self._config.digest,
+            "model": info.name if info else "",
+            "model_digest": info.identity.digest if info else "",
+            "layout_digest": info.layout.digest if info else "",
+            "deterministic": info.deterministic if info else False,
+            "workers": [
+                {
+                    "id": view.info.worker_id,
+                    "role": view.info.role,
+                    "epoch": view.info.epoch,
+                    "pid": view.info.pid,
+                }
+                for view in self._node.fleet
+            ],
+        }
+
+    def metrics(self) -> bytes:
+        """Prometheus text of the router and the workers' last snapshots."""
+        return render_metrics(self._node)
+
+    # -- workers -------------------------------------------------------------------------------
+
+    def worker_lost(self, worker_id: str, epoch: int) -> None:
+        """The supervisor saw the process of that epoch end."""
+        self._channel.disconnect(worker_id)
+        self._feed(events.WorkerLost(worker_id=worker_id, epoch=epoch))
+
+    def silent_workers(self) -> list[str]:
+        """Workers whose heartbeat is overdue by far: alive as processes, but not answering."""
+        limit_us = 2 * self._config.router.worker_timeout_ms * 1000
+        at_us = now_us()
+        return [
+            view.info.worker_id for view in self._node.fleet if at_us - view.last_seen_us > limit_us
+        ]
+
+    async def _receive(self) -> None:
+        while True:
+            envelope = await self._channel.receive()
+            if isinstance(envelope.message, Hello):
+                info = envelope.message.info
+                self._channel.connect(info.worker_id, info.endpoint)
+            self._feed(events.Received(envelope=envelope))
+
+    # -- node ----------------------------------------------------------------------------------
+
+    def _feed(self, event: Event) -> None:
+        at_us = now_us()
+        for effect in self._node.handle(event, at_us):
+            self._perform(effect, at_us)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline_us = self._node.next_deadline()
+        if deadline_us is not None:
+            delay_s = max(0, deadline_us - at_us) / 1e6
+            self._timer = self._loop.call_later(delay_s, self._feed, events.Tick())
+
+    def _perform(self, effect: Effect, at_us: int) -> None:
+        match effect:
+            case effects.Send(to=to, message=message):
+                self._channel.send(to, message)
+            case effects.Deliver(request_id=request_id, delivery=delivery):
+                stream = self._streams.get(request_id)
+                if stream is not None:
+                    stream.put_nowait(delivery)
+            case effects.Trace():
+                self.trace.record(effect, at_us)
+            case _:
+                raise AssertionError(f"the router host cannot {type(effect).__name__}")
+
+    async def close(self) -> None:
+        """Stop receiving and close the channel."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._receiving.cancel()
+        await asyncio.gather(self._receiving, return_exceptions=True)
+        self._channel.close()
+        self.trace.close()

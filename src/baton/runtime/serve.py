@@ -1,0 +1,142 @@
+"""`baton serve`: the deployment behind the HTTP gateway, with a status screen, until a signal."""
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn
+
+from baton import __version__
+from baton.config import BatonConfig
+from baton.errors import BatonError
+from baton.runtime.deployment import Deployment, deploy
+from baton.runtime.gateway.app import create_app
+from baton.runtime.gateway.server import serve_app
+from baton.runtime.gateway.tokenizer import Tokenizer
+from baton.runtime.status import StatusScreen
+
+_REFRESH_S = 0.5
+
+
+async def serve(config: BatonConfig, console: Console, trace_dir: Path | None = None) -> None:
+    """Serve until SIGINT or SIGTERM. Raises BatonError when it cannot start or go on."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    running = asyncio.create_task(_run(config, console, trace_dir))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if not running.done():
+        console.print("stopping")
+        running.cancel()
+    stopping.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+async def _run(config: BatonConfig, console: Console, trace_dir: Path | None) -> None:
+    console.print(f"baton {__version__}, configuration {config.digest}")
+    bars = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    with bars:
+        task = bars.add_task(f"model {config.model.name}", total=1.0)
+
+        def on_progress(stage: str, fraction: float) -> None:
+            bars.update(task, description=f"model {stage}", completed=fraction)
+
+        context = deploy(config, on_progress, trace_dir=trace_dir)
+        deployment = await context.__aenter__()
+    try:
+        await _serve_deployment(config, console, deployment)
+    finally:
+        await context.__aexit__(None, None, None)
+
+
+async def _serve_deployment(config: BatonConfig, console: Console, deployment: Deployment) -> None:
+    tokenizer = Tokenizer.load(deployment.model_path)
+    app = create_app(
+        deployment.router,
+        tokenizer,
+        config.gateway,
+        model_name=config.model.name,
+        version=__version__,
+    )
+    address: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+    gateway = asyncio.create_task(
+        serve_app(
+            app,
+            config.gateway.host,
+            config.gateway.port,
+            on_started=lambda host, port: address.set_result((host, port)),
+        )
+    )
+    tasks = [gateway]
+    try:
+        while not (gateway.done() or address.done()):
+            await asyncio.wait([gateway], timeout=0.02)
+        if gateway.done():
+            gateway.result()
+            raise BatonError("the gateway ended before it listened")
+        await _wait_ready(config, console, deployment)
+        url = "http://{}:{}".format(*address.result())
+        _announce(config, console, deployment, url)
+        tasks.append(asyncio.create_task(deployment.watch()))
+        if console.is_terminal:
+            tasks.append(asyncio.create_task(_show(config, console, deployment, url)))
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _wait_ready(config: BatonConfig, console: Console, deployment: Deployment) -> None:
+    waiting = asyncio.create_task(deployment.wait_ready(config.cluster.start_timeout_s))
+    try:
+        with console.status("starting workers") as status:
+            while not waiting.done():
+                stages = ", ".join(
+                    f"{w.worker_id} {w.report.stage} {w.report.fraction:.0%}"
+                    for w in deployment.supervisor.workers
+                )
+                status.update(f"starting workers: {stages}")
+                await asyncio.wait([waiting], timeout=_REFRESH_S)
+        waiting.result()
+    finally:
+        waiting.cancel()
+
+
+def _announce(config: BatonConfig, console: Console, deployment: Deployment, url: str) -> None:
+    for worker in deployment.supervisor.workers:
+        cores = ",".join(map(str, worker.cores)) or "any"
+        console.print(f"{worker.worker_id} on core {cores}: {worker.deterministic_report or 'up'}")
+    body = (
+        f'{{"model": "{config.model.name}", "stream": true, '
+        '"messages": [{"role": "user", "content": "What is the capital of France?"}]}'
+    )
+    console.print(f"ready at {url}; try:")
+    console.print(
+        f"curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'",
+        soft_wrap=True,
+        markup=False,
+        highlight=False,
+    )
+
+
+async def _show(config: BatonConfig, console: Console, deployment: Deployment, url: str) -> None:
+    screen = StatusScreen(config, deployment, url)
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            live.update(screen.render(), refresh=True)
+            await asyncio.sleep(_REFRESH_S)

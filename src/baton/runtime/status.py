@@ -1,0 +1,65 @@
+"""The live one-screen status of `baton serve`."""
+
+from collections import deque
+
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from baton.config import BatonConfig
+from baton.runtime.clock import now_us
+from baton.runtime.deployment import Deployment
+
+_WINDOW = 20
+
+
+class StatusScreen:
+    """Renders workers, queues and throughput; call `render` a few times a second."""
+
+    def __init__(self, config: BatonConfig, deployment: Deployment, url: str) -> None:
+        self._config = config
+        self._deployment = deployment
+        self._url = url
+        self._samples: deque[tuple[int, int]] = deque(maxlen=_WINDOW)
+
+    def render(self) -> Group:
+        """The screen now."""
+        node = self._deployment.router.node
+        table = Table(expand=True, box=None, pad_edge=False)
+        for name in ("worker", "core", "epoch", "state", "waiting", "running", "K/V blocks"):
+            table.add_column(name)
+        for slot in self._deployment.supervisor.workers:
+            view = node.fleet.get(slot.worker_id)
+            snapshot = view.snapshot if view else None
+            cores = ",".join(map(str, slot.cores)) or "any"
+            if view is None or snapshot is None:
+                state = f"{slot.report.stage} {slot.report.fraction:.0%}"
+                table.add_row(slot.worker_id, cores, str(slot.epoch), state, "", "", "")
+                continue
+            busy = snapshot.total_blocks - snapshot.free_blocks - snapshot.cached_blocks
+            blocks = f"{busy} used, {snapshot.cached_blocks} cached, {snapshot.total_blocks} total"
+            table.add_row(
+                slot.worker_id, cores, str(slot.epoch), "up",
+                str(snapshot.waiting), str(snapshot.running), blocks,
+            )  # fmt: skip
+        return Group(
+            Panel(
+                table, title=f"baton  {self._config.model.name}  {self._url}", title_align="left"
+            ),
+            Text(self._line()),
+            Text("Ctrl-C stops every process.", style="dim"),
+        )
+
+    def _line(self) -> str:
+        counters = self._deployment.router.node.counters
+        router = self._deployment.router.node
+        self._samples.append((now_us(), counters["delivered_tokens"]))
+        (first_us, first), (last_us, last) = self._samples[0], self._samples[-1]
+        rate = (last - first) * 1e6 / (last_us - first_us) if last_us > first_us else 0.0
+        ready = self._deployment.router.ready() or "ready"
+        return (
+            f"{ready} | open {len(router.records)} waiting {router.num_waiting} | "
+            f"{rate:.1f} tokens/s | finished {counters['finished']} failed {counters['failed']} "
+            f"cancelled {counters['cancelled']}"
+        )

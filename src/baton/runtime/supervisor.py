@@ -1,0 +1,171 @@
+"""Starts worker processes, watches them, and restarts the dead under a new epoch."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from baton.config import BatonConfig
+from baton.core.ids import Role
+from baton.errors import ConfigError
+from baton.runtime.channel import ipc_endpoint
+from baton.runtime.dataplane import sweep_orphans
+from baton.runtime.spec import WorkerReport, WorkerSpec
+
+_STOP_TIMEOUT_S = 10.0
+_BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)
+
+
+class ManagedWorker:
+    """One worker slot: its current process, epoch and last report."""
+
+    def __init__(self, worker_id: str, ordinal: int, role: Role, cores: tuple[int, ...]) -> None:
+        self.worker_id = worker_id
+        self.ordinal = ordinal
+        self.role = role
+        self.cores = cores
+        self.epoch = 0
+        self.process: Process | None = None
+        self.report = WorkerReport(stage="starting")
+        self.restarts = 0
+        self.deterministic_report = ""
+
+
+class Supervisor:
+    """Owns the worker processes. `on_lost(worker_id, epoch)` is called once per death."""
+
+    def __init__(
+        self,
+        config: BatonConfig,
+        model_path: Path,
+        runtime_dir: Path,
+        on_lost: Callable[[str, int], None],
+        trace_dir: Path | None = None,
+    ) -> None:
+        self._config = config
+        self._model_path = model_path
+        self._runtime_dir = runtime_dir
+        self._on_lost = on_lost
+        self._trace_dir = trace_dir
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        roles = config.cluster.roles
+        shares = share_cores(len(roles)) if config.cluster.pin_cores else [()] * len(roles)
+        self.workers = [
+            ManagedWorker(f"{role}-{ordinal}", ordinal, role, shares[ordinal])
+            for ordinal, role in enumerate(roles)
+        ]
+
+    def start(self) -> None:
+        """Start every worker; they come up in parallel."""
+        sweep_orphans()
+        self._tasks = [asyncio.create_task(self._keep(worker)) for worker in self.workers]
+
+    async def stop(self) -> None:
+        """Stop every process: end of input first, then SIGKILL after a bound."""
+        self._stopping = True
+        for worker in self.workers:
+            if worker.process is not None and worker.process.stdin is not None:
+                worker.process.stdin.close()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=_STOP_TIMEOUT_S)
+            for worker in self.workers if late else []:
+                self._kill(worker)
+            if late:
+                await asyncio.wait(late, timeout=_STOP_TIMEOUT_S)
+        sweep_orphans()
+
+    def kill(self, worker_id: str) -> None:
+        """End a worker that no longer answers; its death makes its state safe to reclaim."""
+        for worker in self.workers:
+            if worker.worker_id == worker_id:
+                self._kill(worker)
+
+    def _kill(self, worker: ManagedWorker) -> None:
+        if worker.process is not None and worker.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                worker.process.send_signal(signal.SIGKILL)
+
+    async def _keep(self, worker: ManagedWorker) -> None:
+        while not self._stopping:
+            worker.epoch += 1
+            code = await self._run(worker)
+            if self._stopping:
+                return
+            sweep_orphans()
+            self._on_lost(worker.worker_id, worker.epoch)
+            error = worker.report.error
+            if code in (2, 3) and error:
+                self._fail(f"{worker.worker_id}: {error}")
+                return
+            worker.restarts += 1
+            if worker.restarts > self._config.cluster.max_restarts:
+                self._fail(f"{worker.worker_id} died {worker.restarts} times; last exit {code}")
+                return
+            worker.report = WorkerReport(stage=f"restarting after exit {code}")
+            await asyncio.sleep(_BACKOFF_S[min(worker.restarts, len(_BACKOFF_S)) - 1])
+
+    def _fail(self, reason: str) -> None:
+        if not self.failure.done():
+            self.failure.set_result(reason)
+
+    async def _run(self, worker: ManagedWorker) -> int:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "baton.runtime.worker_main",
+            stdin=PIPE,
+            stdout=PIPE,
+            start_new_session=True,
+            env={**os.environ, **_thread_environment()},
+        )
+        worker.process = process
+        assert process.stdin is not None and process.stdout is not None
+        if self._stopping:
+            process.stdin.close()
+        else:
+            process.stdin.write(msgspec.json.encode(self._spec(worker)) + b"\n")
+        while line := await process.stdout.readline():
+            with contextlib.suppress(msgspec.DecodeError):
+                worker.report = msgspec.json.decode(line, type=WorkerReport)
+                if worker.report.report:
+                    worker.deterministic_report = worker.report.report
+        return await process.wait()
+
+    def _spec(self, worker: ManagedWorker) -> WorkerSpec:
+        trace = self._trace_dir / f"{worker.worker_id}.jsonl" if self._trace_dir else ""
+        return WorkerSpec(
+            worker_id=worker.worker_id,
+            ordinal=worker.ordinal,
+            epoch=worker.epoch,
+            role=worker.role,
+            cores=worker.cores,
+            model_path=str(self._model_path),
+            endpoint=ipc_endpoint(self._runtime_dir, f"{worker.worker_id}.{worker.epoch}"),
+            router_endpoint=ipc_endpoint(self._runtime_dir, "router"),
+            trace_path=str(trace),
+            config=self._config,
+        )
+
+
+def share_cores(count: int) -> list[tuple[int, ...]]:
+    """Give each worker its own core where there are enough, else share them round-robin.
+
+    An engine uses one thread: two engines with two threads each are several times slower.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if not cores:
+        raise ConfigError("cluster: no CPU core is available to this process")
+    return [(cores[index % len(cores)],) for index in range(count)]
+
+
+def _thread_environment() -> dict[str, str]:
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+    return dict.fromkeys(names, "1")

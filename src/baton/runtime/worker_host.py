@@ -1,0 +1,299 @@
+"""The real host of a worker node: sockets, shared memory, threads and the clock."""
+
+import asyncio
+import os
+import sys
+
+import msgspec
+
+from baton import __version__
+from baton.core import effects, events
+from baton.core.effects import Effect
+from baton.core.events import Event
+from baton.core.messages import Hello, Load, PeerDown, PeerUp, Refused
+from baton.core.snapshot import Rates, WorkerInfo
+from baton.engine.engine import Engine
+from baton.errors import BatonError, RemoteProtocolError
+from baton.nodes.context import ROUTER
+from baton.nodes.worker import Worker
+from baton.runtime.channel import ControlChannel
+from baton.runtime.clock import now_us
+from baton.runtime.dataplane import (
+    Arena,
+    DigestOrder,
+    Finished,
+    PutOrder,
+    Quiesced,
+    Received,
+    RegionDescriptor,
+    ShmDataPlane,
+)
+from baton.runtime.engine_thread import EngineThread
+from baton.runtime.regions import block_runs, local_runs
+from baton.runtime.spec import WorkerSpec
+from baton.runtime.trace_log import TraceLog
+
+
+class WorkerHost:
+    """Feeds events to the node and performs its effects; three things progress independently.
+
+    The engine computes in its thread, the data plane copies in its own, and this loop answers
+    messages and sends heartbeats whatever the other two do.
+    """
+
+    def __init__(self, spec: WorkerSpec, engine: Engine, num_blocks: int) -> None:
+        self._spec = spec
+        self._engine = engine
+        self._num_blocks = num_blocks
+        self._layout = engine.info.layout
+        self._peers: dict[str, WorkerInfo] = {}
+        self._digesting: set[int] = set()
+        self._stop = asyncio.Event()
+        self._refused = ""
+        self._timer: asyncio.TimerHandle | None = None
+        self._trace = TraceLog(spec.worker_id, spec.trace_path)
+        self._loop = asyncio.get_running_loop()
+        arena_nbytes = num_blocks * self._layout.bytes_per_block
+        self._arena = Arena.create(spec.worker_id, arena_nbytes, epoch=spec.epoch)
+        engine.bind_pool(self._arena.buffer[:arena_nbytes].data, num_blocks)
+        self._plane = ShmDataPlane(checksum=spec.config.transfer.checksum)
+        self._region = self._plane.register(self._arena)
+        self._channel = ControlChannel(spec.worker_id, spec.epoch, spec.endpoint)
+        self._threads = EngineThread(engine, self._loop, self._feed)
+        rates = self._plane.calibrate()
+        self._node = Worker(
+            worker_id=spec.worker_id,
+            ordinal=spec.ordinal,
+            epoch=spec.epoch,
+            role=spec.role,
+            model=engine.info,
+            num_blocks=num_blocks,
+            worker=spec.config.worker,
+            transfer=spec.config.transfer,
+            heartbeat_ms=spec.config.router.heartbeat_ms,
+            rates=Rates(
+                transfer_bytes_per_us=rates.bytes_per_us, transfer_overhead_us=rates.overhead_us
+            ),
+        )
+
+    async def run(self) -> str:
+        """Serve until stopped; returns why the router refused this worker, or ""."""
+        self._loop.add_reader(self._plane.fileno(), self._on_plane)
+        self._channel.connect(ROUTER, self._spec.router_endpoint)
+        self._channel.send(ROUTER, Hello(info=self._info()))
+        receiving = asyncio.create_task(self._receive())
+        self._feed(events.Tick())
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait([receiving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        failure = receiving.exception() if receiving.done() else None
+        receiving.cancel()
+        self._close()
+        if failure is not None:
+            raise failure
+        return self._refused
+
+    def stop(self) -> None:
+        """Ask `run` to return."""
+        self._stop.set()
+
+    def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._threads.close()
+        self._loop.remove_reader(self._plane.fileno())
+        self._plane.close()
+        self._channel.close()
+        self._arena.close()
+        self._trace.close()
+
+    def _info(self) -> WorkerInfo:
+        return WorkerInfo(
+            worker_id=self._spec.worker_id,
+            epoch=self._spec.epoch,
+            role=self._spec.role,
+            pid=os.getpid(),
+            version=__version__,
+            endpoint=self._spec.endpoint,
+            model=self._engine.info,
+            num_blocks=self._num_blocks,
+            max_num_seqs=self._spec.config.worker.max_num_seqs,
+            region=msgspec.msgpack.encode(self._region),
+        )
+
+    # -- events --------------------------------------------------------------------------------
+
+    async def _receive(self) -> None:
+        while True:
+            envelope = await self._channel.receive()
+            match envelope.message:
+                case PeerUp(info=info):
+                    if not await self._connect(info):
+                        continue
+                case PeerDown(worker_id=worker_id, epoch=epoch):
+                    self._disconnect(worker_id, epoch)
+                case Refused(reason=reason):
+                    self._refused = reason
+                    self.stop()
+                    return
+            self._feed(events.Received(envelope=envelope))
+
+    async def _connect(self, info: WorkerInfo) -> bool:
+        """Map a peer before the node may be told of it; messages wait their turn meanwhile."""
+        descriptor = msgspec.msgpack.decode(info.region, type=RegionDescriptor)
+        try:
+            await self._loop.run_in_executor(None, self._plane.connect, descriptor)
+        except RemoteProtocolError as error:
+            print(f"{self._spec.worker_id}: cannot map {info.worker_id}: {error}", file=sys.stderr)
+            return False
+        self._channel.connect(info.worker_id, info.endpoint)
+        self._peers[info.worker_id] = info
+        return True
+
+    def _disconnect(self, worker_id: str, epoch: int) -> None:
+        peer = self._peers.get(worker_id)
+        if peer is not None and peer.epoch <= epoch:
+            del self._peers[worker_id]
+            self._channel.disconnect(worker_id)
+        self._plane.disconnect(worker_id, epoch)
+
+    def _on_plane(self) -> None:
+        for completion in self._plane.poll():
+            match completion:
+                case Received():
+                    self._feed(
+                        events.ChunkArrived(
+                            source_id=completion.source_id,
+                            source_epoch=completion.source_epoch,
+                            reservation_id=completion.reservation_id,
+                            chunk_id=completion.chunk_id,
+                            nbytes=completion.nbytes,
+                            checksum=completion.checksum,
+                        )
+                    )
+                case Quiesced(reservation_id=reservation_id):
+                    self._feed(events.IoQuiesced(reservation_id=reservation_id))
+                case Finished():
+                    self._on_finished(completion)
+
+    def _on_finished(self, done: Finished) -> None:
+        error = f"{done.error} {done.detail}".strip() if done.error else ""
+        if done.handle in self._digesting:
+            self._digesting.discard(done.handle)
+            self._feed(
+                events.ChunkDigested(
+                    reservation_id=done.reservation_id,
+                    chunk_id=done.chunk_id,
+                    checksum=done.checksum,
+                    error=error,
+                )
+            )
+            return
+        self._feed(
+            events.ChunkMoved(
+                reservation_id=done.reservation_id,
+                chunk_id=done.chunk_id,
+                nbytes=done.nbytes,
+                checksum=done.checksum,
+                duration_us=done.duration_us,
+                error=error,
+            )
+        )
+
+    def _feed(self, event: Event) -> None:
+        at_us = now_us()
+        for effect in self._node.handle(event, at_us):
+            self._perform(effect, at_us)
+        self._arm(at_us)
+
+    def _arm(self, at_us: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = max(0, self._node.next_deadline() - at_us) / 1e6
+        self._timer = self._loop.call_later(delay_s, self._feed, events.Tick())
+
+    # -- effects -------------------------------------------------------------------------------
+
+    def _perform(self, effect: Effect, at_us: int) -> None:
+        match effect:
+            case effects.Send(to=to, message=message):
+                if isinstance(message, Load):
+                    message.snapshot.counters.update(self._host_counters())
+                self._channel.send(to, message)
+            case effects.RunBatch(batch=batch):
+                self._threads.submit(batch)
+            case effects.MoveChunk():
+                self._move(effect)
+            case effects.DigestChunk():
+                runs = local_runs(self._layout, effect.chunk, effect.local_blocks, self._num_blocks)
+                order = DigestOrder(
+                    reservation_id=effect.reservation_id,
+                    chunk_id=effect.chunk.chunk_id,
+                    runs=runs,
+                )
+                self._digesting.add(self._plane.digest(order))
+            case effects.CancelIo(reservation_id=reservation_id):
+                self._plane.cancel(reservation_id)
+            case effects.DigestKV():
+                self._threads.submit(effect)
+            case effects.Trace():
+                self._trace.record(effect, at_us)
+            case _:
+                raise AssertionError(f"a worker host cannot {type(effect).__name__}")
+
+    def _move(self, effect: effects.MoveChunk) -> None:
+        peer = self._peers.get(effect.peer_id)
+        if peer is None or peer.epoch != effect.peer_epoch:
+            failed = events.ChunkMoved(
+                reservation_id=effect.reservation_id,
+                chunk_id=effect.chunk.chunk_id,
+                nbytes=0,
+                checksum=0,
+                error="peer gone",
+            )
+            self._loop.call_soon(self._feed, failed)
+            return
+        self._plane.put(
+            PutOrder(
+                peer_id=effect.peer_id,
+                peer_epoch=effect.peer_epoch,
+                reservation_id=effect.reservation_id,
+                chunk_id=effect.chunk.chunk_id,
+                direction="write" if effect.write else "read",
+                runs=block_runs(
+                    self._layout,
+                    effect.chunk,
+                    effect.local_blocks,
+                    self._num_blocks,
+                    effect.remote_blocks,
+                    peer.num_blocks,
+                ),
+            )
+        )
+
+    def _host_counters(self) -> dict[str, int]:
+        stats = self._plane.stats()
+        return {
+            **{f"channel_{name}": count for name, count in self._channel.counters.items()},
+            "plane_dropped_notifications": stats.dropped_notifications,
+            "plane_refused_connections": stats.refused_connections,
+        }
+
+
+def num_pool_blocks(engine: Engine, spec: WorkerSpec) -> int:
+    """Blocks of the pool: what `worker.kv_nbytes` buys, but no more than could ever be used."""
+    layout, worker = engine.info.layout, spec.config.worker
+    affordable = worker.kv_nbytes // layout.bytes_per_block
+    per_sequence = layout.num_blocks(engine.info.max_model_len) + 1
+    usable = per_sequence * (worker.max_num_seqs + worker.max_reservations)
+    blocks = min(affordable, usable)
+    if blocks < 2:
+        raise BatonError(
+            f"worker.kv_nbytes {worker.kv_nbytes} holds {blocks} blocks of "
+            f"{layout.bytes_per_block} bytes; raise it to at least {2 * layout.bytes_per_block}"
+        )
+    if layout.layer_block_nbytes > spec.config.transfer.credit_nbytes:
+        raise BatonError(
+            f"transfer.credit_nbytes {spec.config.transfer.credit_nbytes} is less than one block "
+            f"of one layer, {layout.layer_block_nbytes} bytes; raise it or lower worker.block_size"
+        )
+    return blocks

@@ -1,0 +1,78 @@
+"""Entry of a worker process: reads its specification from stdin, lives until stdin closes."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+
+import msgspec
+
+from baton.engine.engine import Engine
+from baton.errors import BatonError
+from baton.runtime.spec import WorkerReport, WorkerSpec
+from baton.runtime.worker_host import WorkerHost, num_pool_blocks
+
+
+def main() -> int:
+    """Start the worker that the first line of stdin describes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    spec = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerSpec)
+    if spec.cores:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, spec.cores)
+    try:
+        return asyncio.run(_serve(spec))
+    except BatonError as error:
+        _report(WorkerReport(error=str(error)))
+        return 2
+
+
+async def _serve(spec: WorkerSpec) -> int:
+    engine = _load(spec)
+    num_blocks = num_pool_blocks(engine, spec)
+    _bound_context(engine, num_blocks)
+    host = WorkerHost(spec, engine, num_blocks)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), _on_stdin, host)
+    loop.add_signal_handler(signal.SIGTERM, host.stop)
+    _report(WorkerReport(stage="ready", fraction=1.0, report=engine.deterministic_report))
+    refused = await host.run()
+    if refused:
+        _report(WorkerReport(error=refused))
+        return 3
+    return 0
+
+
+def _load(spec: WorkerSpec) -> Engine:
+    from pathlib import Path
+
+    return Engine.load(
+        Path(spec.model_path),
+        config=spec.config.model,
+        block_size=spec.config.worker.block_size,
+        progress=lambda stage, fraction: _report(WorkerReport(stage=stage, fraction=fraction)),
+    )
+
+
+def _bound_context(engine: Engine, num_blocks: int) -> None:
+    """A context longer than the pool could never be served."""
+    capacity = num_blocks * engine.info.layout.block_size - 1
+    if engine.info.max_model_len > capacity:
+        engine.info = msgspec.structs.replace(engine.info, max_model_len=capacity)
+
+
+def _on_stdin(host: WorkerHost) -> None:
+    """The parent writes nothing more: readable means that it closed the pipe or died."""
+    if not os.read(sys.stdin.fileno(), 4096):
+        host.stop()
+
+
+def _report(report: WorkerReport) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

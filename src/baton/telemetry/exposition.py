@@ -1,0 +1,90 @@
+"""Prometheus text of the router and its workers; names are defined in docs/metrics.md."""
+
+from collections.abc import Iterable
+
+from baton.nodes.router import Router
+
+_Sample = tuple[dict[str, str], float]
+
+_WORKER_GAUGES = {
+    "waiting": ("baton_worker_waiting_requests", "Sequences waiting for prefill rows"),
+    "running": ("baton_worker_running_requests", "Sequences decoding"),
+    "pending_tokens": ("baton_worker_pending_prefill_tokens", "Prompt rows not computed yet"),
+    "inflight_nbytes": ("baton_transfer_inflight_bytes", "Byte credit taken and not returned"),
+    "held_copies": ("baton_source_copies", "Source copies held or computing"),
+}
+_BLOCK_STATES = ("free", "cached", "quarantined", "reserved", "total")
+
+
+def render_metrics(router: Router) -> bytes:
+    """Everything the router knows, in the text exposition format."""
+    lines: list[str] = []
+    _family(lines, "baton_router_waiting_requests", "gauge", "Requests without a route",
+            [({}, router.num_waiting)])  # fmt: skip
+    _family(lines, "baton_router_open_requests", "gauge", "Requests that have not ended",
+            [({}, len(router.records))])  # fmt: skip
+    _routes(lines, router)
+    outcomes = [({"event": name}, count) for name, count in sorted(router.counters.items())]
+    _events(lines, "baton_router_events_total", "Named outcomes at the router", outcomes)
+    _workers(lines, router)
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _routes(lines: list[str], router: Router) -> None:
+    counters = router.counters
+    modes = [
+        ({"policy": "shortest_queue", "topology": "host", "result": name.removeprefix("mode_")}, n)
+        for name, n in sorted(counters.items())
+        if name.startswith("mode_")
+    ]
+    _family(lines, "baton_pd_route_total", "counter", "Published routes by mode", modes)
+    falls = [
+        ({"kind": name.removeprefix("fallback_")}, count)
+        for name, count in sorted(counters.items())
+        if name.startswith("fallback_")
+    ]
+    _family(lines, "baton_fallback_total", "counter", "What followed a failed attempt", falls)
+
+
+def _workers(lines: list[str], router: Router) -> None:
+    views = [(view, view.snapshot) for view in router.fleet if view.snapshot is not None]
+    for field, (name, text) in _WORKER_GAUGES.items():
+        samples = [({"worker": v.info.worker_id}, float(getattr(s, field))) for v, s in views if s]
+        _family(lines, name, "gauge", text, samples)
+    blocks: list[_Sample] = []
+    usage: list[_Sample] = []
+    totals: list[_Sample] = []
+    for view, snapshot in views:
+        assert snapshot is not None
+        worker = {"worker": view.info.worker_id}
+        for state in _BLOCK_STATES:
+            blocks.append(({**worker, "state": state}, getattr(snapshot, f"{state}_blocks")))
+        busy = snapshot.total_blocks - snapshot.free_blocks - snapshot.cached_blocks
+        usage.append((worker, busy / snapshot.total_blocks))
+        totals += [({**worker, "event": k}, n) for k, n in sorted(snapshot.counters.items())]
+    _family(lines, "baton_kv_blocks", "gauge", "K/V blocks by state", blocks)
+    _family(lines, "vllm:kv_cache_usage_perc", "gauge", "Referenced share of the K/V pool", usage)
+    _events(lines, "baton_worker_events_total", "Named outcomes at the workers", totals)
+    _family(
+        lines,
+        "baton_kv_transfer_bytes_total",
+        "counter",
+        "Published handoff payload and padding",
+        [
+            ({**labels, "ledger": labels["event"].split("_")[1]}, count)
+            for labels, count in totals
+            if labels["event"].startswith("handoff_")
+        ],
+    )
+
+
+def _events(lines: list[str], name: str, text: str, samples: Iterable[_Sample]) -> None:
+    _family(lines, name, "counter", text, samples)
+
+
+def _family(lines: list[str], name: str, kind: str, text: str, samples: Iterable[_Sample]) -> None:
+    lines.append(f"# HELP {name} {text}")
+    lines.append(f"# TYPE {name} {kind}")
+    for labels, value in samples:
+        inner = ",".join(f'{key}="{label}"' for key, label in labels.items())
+        lines.append(f"{name}{{{inner}}} {value}" if inner else f"{name} {value}")
