@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import random
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+import httpx
 import pytest
 from gateway_fakes import (
     CONFIG,
@@ -22,7 +24,7 @@ from gateway_fakes import (
 )
 
 from baton.errors import ConfigError
-from baton.runtime.gateway import create_app, serve_app
+from baton.runtime.gateway import create_app, protocol, serve_app
 from baton.runtime.gateway.server import bind
 
 CHAT = "/v1/chat/completions"
@@ -146,14 +148,21 @@ async def test_shutdown_is_bounded_and_cancels(quiet: None) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(http_post(COMPLETIONS, b'{"prompt":"x","stream":true}'))
     assert b"200" in await reader.readline()
-    assert backend.held
+    waiting_reader, waiting_writer = await asyncio.open_connection("127.0.0.1", port)
+    waiting_writer.write(http_post(COMPLETIONS, b'{"prompt":"x"}'))
+    while len(backend.held) < 2:
+        await asyncio.sleep(0.01)
     began = time.monotonic()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert time.monotonic() - began < 3
     assert not backend.held
-    assert b"[DONE]" not in await reader.read()
+    rest = await reader.read()
+    assert b'"shutting_down"' in rest
+    assert b"[DONE]" not in rest
+    assert b"503" in await waiting_reader.readline()
+    waiting_writer.close()
     with pytest.raises(OSError, match=r".*"):
         await asyncio.open_connection("127.0.0.1", port)
     writer.close()
@@ -176,3 +185,38 @@ def test_stream_error_keeps_the_framing(served: Served, backend: ScriptedBackend
     raw.sendall(http_post(COMPLETIONS, body).replace(b"host: x", b"host: x\r\nconnection: close"))
     assert read_to_end(raw).endswith(b"0\r\n\r\n")
     raw.close()
+
+
+def test_late_headers_close_the_connection(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "HEADER_TIMEOUT_S", 0.1)
+    for data in (b"", b"GET /health HTTP/1.1\r\nhost"):
+        raw = served.connect()
+        raw.sendall(data)
+        assert raw.recv(100) == b""
+        raw.close()
+
+
+def test_storm_of_cancelled_requests(served: Served, backend: ScriptedBackend) -> None:
+    rng = random.Random(5)
+    backend.script = lambda request: [
+        rng.random() * 0.02, STARTED, *backend.tokens("some words"), rng.random() * 0.02,
+        *backend.says(request, "and more of them")[1:],
+    ]  # fmt: skip
+    for round_number in range(6):
+        sockets = []
+        for number in range(20):
+            body = {"prompt": "x", "stream": bool(number % 2), "n": 1 + number % 3, "stop": "them"}
+            sockets.append(served.post_raw(COMPLETIONS, body))
+        rng.shuffle(sockets)
+        for raw in sockets:
+            time.sleep(rng.random() * 0.003)
+            raw.close()
+        wait_until(lambda: not backend.held)
+        assert len(backend.submitted) <= 40 * (round_number + 1)
+    with httpx.Client(trust_env=False) as client:
+        wait_until(lambda: "running{" in client.get(served.url + "/metrics").text)
+        for line in client.get(served.url + "/metrics").text.splitlines():
+            if line.startswith(("vllm:num_requests_", "baton_num_requests_")):
+                assert line.endswith(" 0.0"), line

@@ -34,7 +34,8 @@ def test_health_and_readiness(http: httpx.Client, backend: ScriptedBackend) -> N
 
 
 def test_version(http: httpx.Client) -> None:
-    assert http.get("/version").json() == {"version": "1.2.3", "model": MODEL, "workers": 2}
+    expected = {"version": "1.2.3", "model": MODEL, "status": {"workers": 2}}
+    assert http.get("/version").json() == expected
 
 
 def test_unknown_path_and_wrong_method(http: httpx.Client) -> None:

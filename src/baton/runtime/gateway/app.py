@@ -1,6 +1,8 @@
 """Routes of the HTTP edge as one plain ASGI application."""
 
+import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -8,7 +10,7 @@ import msgspec
 from baton.config import GatewayConfig
 from baton.errors import RequestRejected
 from baton.runtime.gateway.backend import Backend
-from baton.runtime.gateway.errors import internal_error
+from baton.runtime.gateway.errors import internal_error, shutting_down
 from baton.runtime.gateway.exchange import (
     TEXT,
     ClientGone,
@@ -20,9 +22,16 @@ from baton.runtime.gateway.exchange import (
 )
 from baton.runtime.gateway.generate import RETRY_NOT_READY_S, Generation
 from baton.runtime.gateway.metrics import GatewayMetrics
+from baton.runtime.gateway.sse import error_event
 from baton.runtime.gateway.tokenizer import Tokenizer
 
 logger = logging.getLogger("baton.gateway")
+
+CLIENT_GONE = 499
+"""Counted, never sent: the client left before there was a status."""
+
+LAST_WRITE_S = 1.0
+"""How long the last event of a failed stream waits for a slow reader."""
 
 Handler = Callable[[Exchange], Awaitable[None]]
 
@@ -45,6 +54,7 @@ class GatewayApp:
         self._config = config
         self._model_name = model_name
         self._version = version
+        self._created = int(time.time())
         self._routes: dict[str, tuple[str, Handler]] = {
             "/v1/chat/completions": ("POST", self._chat),
             "/v1/completions": ("POST", self._completions),
@@ -73,7 +83,12 @@ class GatewayApp:
         except ClientGone:
             self.metrics.disconnects["disconnect"] += 1
         except RequestRejected as error:
+            if exchange.streaming:
+                logger.warning("%s failed in its stream: %s", exchange.request_id, error.message)
             await self._refuse(exchange, error)
+        except asyncio.CancelledError:
+            # Only the server's shutdown cancels from outside, and it wants nothing but the end.
+            await self._refuse(exchange, shutting_down())
         except Exception:
             logger.exception(
                 "%s failed; client_request_id=%s",
@@ -82,10 +97,28 @@ class GatewayApp:
             )
             await self._refuse(exchange, internal_error(exchange.request_id))
         finally:
-            self.metrics.responses[path, str(exchange.status or 499)] += 1
+            status = exchange.status or CLIENT_GONE
+            self.metrics.responses[path, str(status)] += 1
+            if exchange.method == "POST":
+                logger.info(
+                    "%s %s %d %.1f ms client_request_id=%s",
+                    exchange.request_id,
+                    path,
+                    status,
+                    (time.perf_counter() - exchange.arrival) * 1e3,
+                    exchange.client_request_id or "-",
+                )
 
     async def _refuse(self, exchange: Exchange, error: RequestRejected) -> None:
-        if exchange.status:  # the head is out already; all that is left is to break off
+        if exchange.streaming and not exchange.completed:
+            # The status is long sent: an error event ends the stream, and never [DONE].
+            try:
+                async with asyncio.timeout(LAST_WRITE_S):
+                    await exchange.end(error_event(error))
+            except TimeoutError:
+                exchange.abort()
+            return
+        if exchange.status:
             exchange.abort()
             return
         headers: Headers = []
@@ -160,7 +193,7 @@ class GatewayApp:
         return {
             "id": self._model_name,
             "object": "model",
-            "created": 0,
+            "created": self._created,
             "owned_by": "baton",
             "root": info.name if info else self._model_name,
             "max_model_len": info.max_model_len if info else None,
@@ -188,8 +221,12 @@ class GatewayApp:
         await exchange.respond(200, body, content_type=TEXT)
 
     async def _version_info(self, exchange: Exchange) -> None:
-        body = {"version": self._version, "model": self._model_name, **self._backend.status()}
-        await exchange.respond(200, msgspec.json.encode(body))
+        body = {
+            "version": self._version,
+            "model": self._model_name,
+            "status": self._backend.status(),
+        }
+        await exchange.respond(200, msgspec.json.encode(body, enc_hook=str))
 
 
 def create_app(

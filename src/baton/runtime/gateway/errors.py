@@ -63,6 +63,17 @@ def internal_error(request_id: str) -> RequestRejected:
     )
 
 
+def shutting_down() -> RequestRejected:
+    """What a client sees of a request that the server's end cut off."""
+    return RequestRejected(
+        "the server is shutting down; send the request again",
+        status=503,
+        kind="service_unavailable_error",
+        code="shutting_down",
+        retry_after_s=1.0,
+    )
+
+
 def error_json(error: RequestRejected) -> bytes:
     """The encoded error object."""
     body: dict[str, Any] = {

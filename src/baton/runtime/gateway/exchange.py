@@ -45,6 +45,7 @@ class Exchange:
         self.request_id = uuid.uuid4().hex
         self.arrival = time.perf_counter()
         self.status = 0
+        self.streaming = False
         self.completed = False
         self.sending_since = 0.0
         """When the write now in progress began; 0.0 between writes."""
@@ -138,6 +139,7 @@ class Exchange:
             (b"cache-control", b"no-cache"),
             (b"x-accel-buffering", b"no"),
         ]
+        self.streaming = True
         await self._start(200, [*lines, *headers])
 
     async def write(self, data: bytes) -> None:

@@ -16,7 +16,6 @@ from baton.core.request import Request, Token
 from baton.errors import RequestRejected
 from baton.runtime.gateway.backend import Backend
 from baton.runtime.gateway.choice import Choice, Piece, total_usage
-from baton.runtime.gateway.errors import internal_error
 from baton.runtime.gateway.exchange import Exchange, Headers
 from baton.runtime.gateway.logprobs import chat_logprobs, completion_logprobs
 from baton.runtime.gateway.metrics import GatewayMetrics
@@ -25,7 +24,7 @@ from baton.runtime.gateway.params import SEED_RANGE, Parameters, check_parameter
 from baton.runtime.gateway.parse import convert, parse_object
 from baton.runtime.gateway.prompts import TokenIds, chat_prompts, completion_prompts
 from baton.runtime.gateway.schema import ChatBody, CompletionBody
-from baton.runtime.gateway.sse import DONE, ChunkEncoder, error_event
+from baton.runtime.gateway.sse import DONE, ChunkEncoder
 from baton.runtime.gateway.tokenizer import Tokenizer
 from baton.runtime.gateway.unsupported import check_supported, steering_in
 from baton.runtime.gateway.watch import ClientWatch
@@ -61,7 +60,7 @@ class Generation:
         self._choices: list[Choice] = []
 
     async def serve(self) -> None:
-        """Answer the request. Raises RequestRejected only while nothing was sent."""
+        """Answer the request. Raises RequestRejected, possibly in the middle of a stream."""
         data = await self._exchange.read_body(self._config)
         async with ClientWatch(self._exchange, self._config.stream_stall_s) as watch:
             params = await self._prepare(data)
@@ -171,16 +170,9 @@ class Generation:
         first = await anext(pieces)
         await exchange.start_stream(_mode_headers([first.started] if first.started else []))
         opened: set[int] = set()
-        try:
-            if first.started is None:
-                await exchange.write(self._chunk(first, params, encoder, opened))
-            await self._write_chunks(pieces, params, encoder, opened)
-        except RequestRejected as error:
-            logger.warning("%s failed in its stream: %s", exchange.request_id, error.message)
-            await exchange.end(error_event(error))
-        except Exception:
-            logger.exception("%s failed in its stream", exchange.request_id)
-            await exchange.end(error_event(internal_error(exchange.request_id)))
+        if first.started is None:
+            await exchange.write(self._chunk(first, params, encoder, opened))
+        await self._write_chunks(pieces, params, encoder, opened)
 
     async def _write_chunks(
         self,

@@ -78,10 +78,14 @@ async def run_choice(
         deliveries = backend.submit(choice.request)
         async for delivery in deliveries:
             if type(delivery) is Tokens:
+                if not delivery.tokens:
+                    continue
                 clock.tick(len(delivery.tokens))
-                yield choice.push(delivery.tokens)
+                piece = choice.push(delivery.tokens)
                 if choice.stopped:
                     backend.cancel(choice.request.request_id, "stop")
+                yield piece
+                if choice.stopped:
                     yield await _settle(deliveries, choice, clock)
                     return
             elif type(delivery) is Started:

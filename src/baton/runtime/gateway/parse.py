@@ -36,7 +36,8 @@ def parse_object(data: bytes) -> dict[str, Any]:
         raise _malformed(str(error)) from error
     if not isinstance(body, dict):
         raise _malformed(f"it is {show(body)}, not an object")
-    if _deeper_than(body, MAX_DEPTH):
+    num_open = data.count(b"[") + data.count(b"{")
+    if num_open > MAX_DEPTH and _deeper_than(body, MAX_DEPTH):
         raise _malformed(f"it is nested more than {MAX_DEPTH} levels deep")
     return body
 
@@ -92,15 +93,13 @@ def _value_at(body: Any, path: str) -> tuple[Any, bool]:
     return node, True
 
 
-def _deeper_than(value: Any, limit: int) -> bool:
-    level = [value]
+def _deeper_than(value: dict[str, Any], limit: int) -> bool:
+    level: list[Any] = [value]
     for _ in range(limit):
         children: list[Any] = []
         for node in level:
-            if isinstance(node, dict):
-                children.extend(v for v in node.values() if isinstance(v, dict | list))
-            elif isinstance(node, list):
-                children.extend(v for v in node if isinstance(v, dict | list))
+            values = node.values() if type(node) is dict else node
+            children.extend(value for value in values if type(value) in (dict, list))
         if not children:
             return False
         level = children

@@ -68,7 +68,7 @@ async def completion_prompts(
         if isinstance(item, str):
             _check_length(item, "prompt", tokenizer, info)
         elif isinstance(item, list):
-            _check_ids(item, index, info.vocab_size)
+            _check_ids(item, index, info)
         else:
             raise invalid("prompt", prompt, "use a string, token ids, or a list of either")
     special = body.add_special_tokens is not False
@@ -111,7 +111,15 @@ def _check_length(text: str, param: str, tokenizer: Tokenizer, info: ModelInfo) 
         )
 
 
-def _check_ids(ids: list[Any], index: int, vocab_size: int) -> None:
+def _check_ids(ids: list[Any], index: int, info: ModelInfo) -> None:
+    vocab_size = info.vocab_size
+    if len(ids) >= info.max_model_len:
+        raise RequestRejected(
+            f"prompt[{index}] has {len(ids)} tokens, but the context holds {info.max_model_len} "
+            "and one must be left to generate; shorten it",
+            param="prompt",
+            code="context_length_exceeded",
+        )
     for position, token_id in enumerate(ids):
         if type(token_id) is not int or not 0 <= token_id < vocab_size:
             raise RequestRejected(
