@@ -1,12 +1,10 @@
 """The receiving half of a worker: reserve, receive, validate, publish, or abort and clean up."""
 
-from collections import deque
 from collections.abc import Callable
 
-from baton.core.effects import CancelIo, DigestChunk, MoveChunk
+from baton.core.effects import CancelIo, DigestChunk
 from baton.core.events import ChunkArrived, ChunkDigested, ChunkMoved
 from baton.core.ids import Direction, Fence
-from baton.core.manifest import ChunkSpec, Grant, choose_geometry
 from baton.core.messages import (
     Aborted,
     AbortTransfer,
@@ -20,27 +18,12 @@ from baton.core.messages import (
     SourceRelease,
 )
 from baton.nodes.context import ROUTER, WorkerContext
-from baton.protocol.credits import CreditWindow
+from baton.nodes.incoming import Incoming
+from baton.nodes.reservation import Denial, reserve
 from baton.protocol.destination import Arrival, DestinationTransfer
 from baton.protocol.directory import Directory, PublishOutcome
 from baton.protocol.lease import LeaseTable
 from baton.protocol.transfer import TransferState
-
-
-class Incoming:
-    """One reservation with what the host needs to know beside the transaction."""
-
-    def __init__(self, transfer: DestinationTransfer, credit_nbytes: int) -> None:
-        self.transfer = transfer
-        self.window = CreditWindow(credit_nbytes)
-        self.readable: deque[ChunkSpec] = deque()
-        self.computing = False
-        """Colocated only: the local engine owns the blocks until its sequence is out."""
-
-    @property
-    def fence(self) -> Fence:
-        """The fence of the reservation."""
-        return self.transfer.fence
 
 
 class DestinationSide:
@@ -85,7 +68,13 @@ class DestinationSide:
                 ROUTER, Denied(fence=fence, reason="too_many_reservations", transient=True)
             )
             return
-        self._reserve(message)
+        outcome = reserve(context, message)
+        if isinstance(outcome, Denial):
+            context.send(
+                ROUTER, Denied(fence=fence, reason=outcome.reason, transient=outcome.transient)
+            )
+            return
+        self._open(outcome)
 
     def _supersede(self, fence: Fence) -> None:
         self._directory.fence(fence.request_id, fence.generation)
@@ -93,64 +82,19 @@ class DestinationSide:
             if incoming.fence.request_id == fence.request_id:
                 self._abort(incoming, "superseded")
 
-    def _reserve(self, message: Reserve) -> None:
-        context, layout = self._context, self._context.layout
-        request, memory = message.request, context.memory
-        num_tokens = request.num_prompt_tokens + len(message.output_token_ids)
-        left = max(1, request.sampling.max_tokens - len(message.output_token_ids))
-        wanted = num_tokens + min(left, max(1, context.worker.growth_tokens))
-        capacity = memory.pool.num_blocks * layout.block_size
-        if num_tokens + 1 > capacity:
-            reason = f"{num_tokens} tokens exceed the K/V pool of {capacity} tokens"
-            context.send(ROUTER, Denied(fence=message.fence, reason=reason, transient=False))
-            return
-        visible_blocks = num_tokens - 1 if message.fence.colocated else num_tokens
-        hashes = memory.hashes(request, request.prompt_token_ids)
-        table = memory.pin_prefix(hashes, visible_blocks // layout.block_size)
-        num_pinned = len(table)
-        if not memory.grow(table, min(wanted, capacity)):
-            memory.release(table)
-            context.send(
-                ROUTER, Denied(fence=message.fence, reason="no_kv_capacity", transient=True)
-            )
-            return
-        self._open(message, table, num_pinned, num_tokens)
-
-    def _open(self, message: Reserve, table: list[int], num_pinned: int, num_tokens: int) -> None:
-        context, layout = self._context, self._context.layout
-        end = layout.num_blocks(num_tokens)
-        reservation_id = context.mint_reservation_id()
-        fence = _with_reservation(message.fence, reservation_id)
-        grant = Grant(
-            fence=fence,
-            token_start=num_pinned * layout.block_size,
-            num_tokens=num_tokens,
-            block_ids=tuple(table[num_pinned:end]),
-            geometry=choose_geometry(
-                layout,
-                end - num_pinned,
-                message.schedule,
-                context.transfer.chunk_nbytes,
-                context.worker.max_batch_tokens // layout.block_size,
-            ),
-            credit_nbytes=context.transfer.credit_nbytes,
-            direction=message.direction,
-            schedule=message.schedule,
-        )
-        transfer = DestinationTransfer(
-            request=message.request,
-            output_token_ids=message.output_token_ids,
-            grant=grant,
-            block_table=tuple(table),
-            layout=layout,
-            identity=context.model.identity,
-        )
-        incoming = Incoming(transfer, grant.credit_nbytes)
-        self.incoming[fence.transfer_id] = incoming
-        self._by_reservation[reservation_id] = incoming
+    def _open(self, transfer: DestinationTransfer) -> None:
+        incoming = Incoming(transfer)
+        grant = transfer.grant
+        self.incoming[grant.fence.transfer_id] = incoming
+        self._by_reservation[grant.fence.reservation_id] = incoming
         self._extend_lease(incoming)
-        context.trace("reserved", fence, visible_tokens=grant.token_start, blocks=len(table))
-        context.send(ROUTER, Reserved(grant=grant))
+        self._context.trace(
+            "reserved",
+            grant.fence,
+            visible_tokens=grant.token_start,
+            blocks=len(transfer.block_table),
+        )
+        self._context.send(ROUTER, Reserved(grant=grant))
 
     # -- receive -------------------------------------------------------------------------------
 
@@ -225,29 +169,12 @@ class DestinationSide:
             return
         transfer.source_blocks = message.source_block_ids
         self._extend_lease(incoming)
-        queued = {spec.chunk_id for spec in incoming.readable}
-        for chunk_id in message.chunk_ids:
-            if transfer.is_declared(chunk_id) and chunk_id not in queued:
-                incoming.readable.append(transfer.spec(chunk_id))
+        incoming.offer(message.chunk_ids)
         self._read_more(incoming)
 
     def _read_more(self, incoming: Incoming) -> None:
-        transfer, fence = incoming.transfer, incoming.fence
-        while incoming.readable and incoming.window.try_acquire(incoming.readable[0].nbytes):
-            spec = incoming.readable.popleft()
-            transfer.sent(spec.chunk_id)
-            end = spec.block_start + spec.num_blocks
-            self._context.emit(
-                MoveChunk(
-                    peer_id=fence.source_id,
-                    peer_epoch=fence.source_epoch,
-                    reservation_id=fence.reservation_id,
-                    chunk=spec,
-                    write=False,
-                    local_blocks=transfer.blocks_of(spec),
-                    remote_blocks=transfer.source_blocks[spec.block_start : end],
-                )
-            )
+        for read in incoming.next_reads():
+            self._context.emit(read)
 
     def on_moved(self, event: ChunkMoved) -> None:
         """A read that this side ordered has ended."""
@@ -365,12 +292,11 @@ class DestinationSide:
         context.counters["aborts"] += 1
         context.trace("aborting", fence, reason=reason)
         self._directory.fence(fence.request_id, fence.generation + 1)
-        incoming.readable.clear()
+        incoming.clear()
         self._quarantine(transfer)
         if fence.colocated:
             transfer.remote_quiesced = True
-            incoming.computing = not self._stop_compute(fence)
-            transfer.local_quiesced = not incoming.computing
+            transfer.local_quiesced = self._stop_compute(fence)
         else:
             context.emit(CancelIo(reservation_id=fence.reservation_id))
             if not context.is_live_peer(fence.source_id, fence.source_epoch):
@@ -469,8 +395,3 @@ class DestinationSide:
             waiting = transfer.state is TransferState.ABORTING and not transfer.remote_quiesced
             if waiting and self._context.now_us >= transfer.next_retry_us:
                 self._ask_abort(incoming)
-
-
-def _with_reservation(fence: Fence, reservation_id: int) -> Fence:
-    fields = {name: getattr(fence, name) for name in fence.__struct_fields__}
-    return Fence(**{**fields, "reservation_id": reservation_id})

@@ -1,0 +1,71 @@
+"""Reserving storage at a destination before any prefill starts (specification 0x06B, 0x08E)."""
+
+import msgspec
+
+from baton.core.manifest import Grant, choose_geometry
+from baton.core.messages import Reserve
+from baton.nodes.context import WorkerContext
+from baton.protocol.destination import DestinationTransfer
+
+
+class Denial(msgspec.Struct, frozen=True, kw_only=True):
+    """Why nothing was reserved; a transient denial may be granted later."""
+
+    reason: str
+    transient: bool
+
+
+def reserve(context: WorkerContext, message: Reserve) -> DestinationTransfer | Denial:
+    """Pin the visible prefix, allocate the rest and the predicted growth, and fix the grant.
+
+    The destination decides by its own memory now, whatever snapshot the route was priced on. On a
+    denial nothing is held.
+    """
+    layout, memory, request = context.layout, context.memory, message.request
+    num_tokens = request.num_prompt_tokens + len(message.output_token_ids)
+    capacity = memory.pool.num_blocks * layout.block_size
+    if num_tokens + 1 > capacity:
+        reason = f"{num_tokens} tokens exceed the K/V pool of {capacity} tokens"
+        return Denial(reason=reason, transient=False)
+    left = max(1, request.sampling.max_tokens - len(message.output_token_ids))
+    wanted = num_tokens + min(left, max(1, context.worker.growth_tokens))
+    # A prompt computed here needs at least its last row computed, to draw from it.
+    visible = num_tokens - 1 if message.fence.colocated else num_tokens
+    hashes = memory.hashes(request, request.prompt_token_ids)
+    table = memory.pin_prefix(hashes, visible // layout.block_size)
+    num_pinned = len(table)
+    if not memory.grow(table, min(wanted, capacity)):
+        memory.release(table)
+        return Denial(reason="no_kv_capacity", transient=True)
+    grant = _grant(context, message, table, num_pinned, num_tokens)
+    return DestinationTransfer(
+        request=request,
+        output_token_ids=message.output_token_ids,
+        grant=grant,
+        block_table=tuple(table),
+        layout=layout,
+        identity=context.model.identity,
+    )
+
+
+def _grant(
+    context: WorkerContext, message: Reserve, table: list[int], num_pinned: int, num_tokens: int
+) -> Grant:
+    layout = context.layout
+    end = layout.num_blocks(num_tokens)
+    return Grant(
+        fence=msgspec.structs.replace(message.fence, reservation_id=context.mint_reservation_id()),
+        token_start=num_pinned * layout.block_size,
+        num_tokens=num_tokens,
+        block_ids=tuple(table[num_pinned:end]),
+        geometry=choose_geometry(
+            layout,
+            end - num_pinned,
+            message.schedule,
+            context.transfer.chunk_nbytes,
+            context.worker.max_batch_tokens // layout.block_size,
+        ),
+        credit_nbytes=context.transfer.credit_nbytes,
+        direction=message.direction,
+        schedule=message.schedule,
+    )
