@@ -57,8 +57,8 @@ class PayloadRow(msgspec.Struct, frozen=True, kw_only=True):
     latency_us: float
     memcpy_us: float
     memcpy_cpu_share: float
-    """CPU over wall time of the copies; clearly below 1, another job had the core and no figure of
-    the row can be trusted, least of all the ratio."""
+    """Smallest CPU over wall time of a round of copies. Clearly below 1, another job had the core
+    and no figure of the row can be trusted, least of all the ratio."""
 
 
 class CorruptChunk(Exception):

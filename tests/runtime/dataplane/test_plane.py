@@ -224,3 +224,14 @@ def test_rates_are_calibrated_and_learn(pair):
     ends = source.wait(lambda seen: len(seen) == 8)
     assert all(isinstance(end, Finished) and end.error is None for end in ends)
     assert source.plane.rates() != rates
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_bug_in_the_thread_ends_every_order(pair):
+    source, destination = pair
+    source.plane.put(order(destination.descriptor, (("no", "such", "run"),)))
+    (broken,) = source.take(1)
+    assert broken.error is PlaneFault.CLOSED
+    source.plane.put(order(destination.descriptor, ((0, 0, 64),), chunk_id=2))
+    (late,) = source.take(1)
+    assert late.error is PlaneFault.CLOSED

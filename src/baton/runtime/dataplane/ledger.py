@@ -155,6 +155,14 @@ class Ledger:
             self._closed = True
             self._drop(lambda order: True, PlaneFault.CLOSED)
 
+    def abandon(self) -> None:
+        """Close, and end the running order as well: the thread that ran it is gone."""
+        self.close()
+        with self._lock:
+            if self._running is not None:
+                self._end_running(failed(*self._running, PlaneFault.CLOSED))
+            self._ring()
+
     def take(self) -> list[Completion]:
         """Return and forget the completions reported so far."""
         with self._lock:

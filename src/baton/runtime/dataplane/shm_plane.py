@@ -41,6 +41,7 @@ class ShmDataPlane:
         self, *, checksum: bool = True, notify_timeout_ms: int = 2_000, capacity: int = _CAPACITY
     ) -> None:
         self._lock = threading.Lock()
+        self._connecting = threading.Lock()
         self._peers: dict[str, Peer] = {}
         self._descriptor: RegionDescriptor | None = None
         self._closed = False
@@ -79,29 +80,8 @@ class ShmDataPlane:
 
     def connect(self, descriptor: RegionDescriptor) -> None:
         """See `DataPlane.connect`. Mapping takes about 0.1 s per GiB, so keep it off the loop."""
-        own = self._own().arena
-        greeting = Greeting(descriptor.token, own.worker_id, own.epoch)
-        worker_id, epoch = descriptor.arena.worker_id, descriptor.arena.epoch
-        known = self._peers.get(worker_id)
-        if known is not None and known.descriptor == descriptor:
-            return
-        if known is not None and known.descriptor.arena.epoch >= epoch:
-            raise RemoteProtocolError(
-                f"{worker_id} epoch {epoch} is older than, or another life of, the connected "
-                f"epoch {known.descriptor.arena.epoch}"
-            )
-        if descriptor.offset + descriptor.nbytes > descriptor.arena.nbytes or descriptor.offset < 0:
-            raise RemoteProtocolError(f"the region of {worker_id} leaves its arena")
-        arena = Arena.attach(descriptor.arena)
-        try:
-            peer = Peer(descriptor, arena, NotifySender(descriptor.address, greeting))
-        except RemoteProtocolError:
-            arena.close()
-            raise
-        if known is not None:
-            self.disconnect(worker_id, known.descriptor.arena.epoch)
-        with self._lock:
-            self._peers[worker_id] = peer
+        with self._connecting:
+            self._connect(descriptor)
 
     def disconnect(self, worker_id: str, epoch: int) -> None:
         """See `DataPlane.disconnect`. An epoch that is not connected is ignored."""
@@ -170,6 +150,31 @@ class ShmDataPlane:
         self._receiver.close()
         self._epoll.close()
         self._ledger.close_doorbell()
+
+    def _connect(self, descriptor: RegionDescriptor) -> None:
+        own = self._own().arena
+        greeting = Greeting(descriptor.token, own.worker_id, own.epoch)
+        worker_id, epoch = descriptor.arena.worker_id, descriptor.arena.epoch
+        known = self._peers.get(worker_id)
+        if known is not None and known.descriptor == descriptor:
+            return
+        if known is not None and known.descriptor.arena.epoch >= epoch:
+            raise RemoteProtocolError(
+                f"{worker_id} epoch {epoch} is older than, or another life of, the connected "
+                f"epoch {known.descriptor.arena.epoch}"
+            )
+        if descriptor.offset + descriptor.nbytes > descriptor.arena.nbytes or descriptor.offset < 0:
+            raise RemoteProtocolError(f"the region of {worker_id} leaves its arena")
+        arena = Arena.attach(descriptor.arena)
+        try:
+            peer = Peer(descriptor, arena, NotifySender(descriptor.address, greeting))
+        except RemoteProtocolError:
+            arena.close()
+            raise
+        if known is not None:
+            self.disconnect(worker_id, known.descriptor.arena.epoch)
+        with self._lock:
+            self._peers[worker_id] = peer
 
     def _own(self) -> RegionDescriptor:
         if self._descriptor is None:

@@ -77,7 +77,7 @@ class TransferThread:
         self._wakes: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._retired: deque[Peer] = deque()
         self._waiting: set[Peer] = set()
-        self._thread = threading.Thread(target=self._loop, name="baton-transfer", daemon=True)
+        self._thread = threading.Thread(target=self._main, name="baton-transfer", daemon=True)
         self._thread.start()
 
     def submit(self, handle: int) -> None:
@@ -93,6 +93,14 @@ class TransferThread:
         """Stop after the running piece. The ledger must refuse orders by now."""
         self._wakes.put(_CLOSE)
         self._thread.join()
+
+    def _main(self) -> None:
+        try:
+            self._loop()
+        except BaseException:
+            # A bug here must not leave callers waiting: everything ends, and the traceback shows.
+            self._ledger.abandon()
+            raise
 
     def _loop(self) -> None:
         backoff_s = _BACKOFF_MIN_S
