@@ -2,7 +2,6 @@
 
 from baton.core.ids import Fence, Mode
 from baton.core.machine import Machine
-from baton.core.manifest import Grant
 from baton.core.request import Request, Token
 from baton.protocol.request import REQUEST, RequestState
 
@@ -18,7 +17,6 @@ class RequestRecord:
         self.attempt = 0
         self.generation = 0
         self.fence: Fence | None = None
-        self.grant: Grant | None = None
         self.mode = Mode.DISAGGREGATED
         self.recompute = False
         self.avoid_prefill: frozenset[str] = frozenset()
@@ -38,6 +36,11 @@ class RequestRecord:
     def num_tokens(self) -> int:
         """Rows that the next attempt has to hold before it draws a token."""
         return self.request.num_prompt_tokens + len(self.outputs)
+
+    @property
+    def output_token_ids(self) -> tuple[int, ...]:
+        """Tokens that were delivered, for a next attempt to replay."""
+        return tuple(token.token_id for token in self.outputs)
 
     def is_current(self, fence: Fence) -> bool:
         """Fence before kind: does a message speak of the attempt that counts?"""

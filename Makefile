@@ -1,0 +1,48 @@
+# Baton's commands. `make serve` and `make test` are all a newcomer needs; both set up first.
+PYTHON ?= python3
+VENV ?= .venv
+# The CPU build of torch where the index carries one; set TORCH=torch for your platform's default.
+TORCH ?= torch==2.13.0
+MODEL ?= smollm2
+ARGS ?=
+RUN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test check smoke docs compare bench-handoff clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+setup: $(VENV)/.ready ## create the virtual environment and install everything
+
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)/python -m pip install --disable-pip-version-check "$(TORCH)"
+	$(RUN)/python -m pip install --disable-pip-version-check -e '.[serve,dev]'
+	touch $@
+
+serve: setup ## serve $(MODEL) with one prefill and one decode worker (ARGS="--mixed 1 ...")
+	@$(RUN)/baton serve --model $(MODEL) $(ARGS)
+
+test: setup ## run the tests
+	$(RUN)/python -m pytest
+
+check: setup ## lint, formatting and types
+	$(RUN)/ruff check src tests
+	$(RUN)/ruff format --check src tests
+	$(RUN)/mypy
+
+smoke: setup ## start `make serve`, get one streamed chat answer, stop
+	$(RUN)/python tests/smoke.py
+
+docs: setup ## regenerate the generated parts of docs/
+	$(RUN)/python -m baton.protocol.diagrams docs/protocol.md
+
+compare: setup ## replay prompts colocated and disaggregated and compare bit for bit
+	$(RUN)/baton compare --model $(MODEL) $(ARGS)
+
+bench-handoff: setup ## measure the handoff, the engine and the gateway against their limits
+	$(RUN)/python -m baton.bench.handoff $(ARGS)
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

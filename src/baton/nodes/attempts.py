@@ -1,0 +1,194 @@
+"""Attempts: choose a route, reserve, start the prefill, and fall back when one fails."""
+
+from baton.core.delivery import Failed, Finished
+from baton.core.finish import finish_reason
+from baton.core.ids import Fence, Mode, Role, Schedule
+from baton.core.messages import Denied, Prefill, Reserve, Reserved
+from baton.core.snapshot import Rates
+from baton.nodes.fleet import WorkerView
+from baton.nodes.record import RequestRecord
+from baton.nodes.router_context import RouterContext, usage_of
+from baton.policy.fallback import Fallback, next_fallback
+from baton.policy.routing import Pair, recompute_worker, shortest_queue_pair
+from baton.policy.schedule import choose_schedule
+from baton.protocol.request import RequestInput, RequestState
+
+_PERMANENT = ("exceed the K/V pool", "prompt_exceeds_pool")
+
+
+class Attempts:
+    """Owns a request between two states: waiting for a route, and published or failed."""
+
+    def __init__(self, context: RouterContext) -> None:
+        self._context = context
+
+    # -- route ---------------------------------------------------------------------------------
+
+    def route_waiting(self) -> None:
+        """Start attempts in order of arrival while the head of the queue has a route."""
+        context = self._context
+        while context.waiting:
+            record = context.records[context.waiting[0]]
+            pair = self._choose(record)
+            if pair is None:
+                return
+            context.waiting.popleft()
+            self._start(record, pair)
+
+    def _choose(self, record: RequestRecord) -> Pair | None:
+        loads = self._context.fleet.routable(self._context.now_us)
+        num_blocks = self._context.num_blocks(record)
+        if record.recompute:
+            return recompute_worker(loads, num_blocks)
+        return shortest_queue_pair(loads, num_blocks, record.avoid_prefill)
+
+    def _start(self, record: RequestRecord, pair: Pair) -> None:
+        context, request = self._context, record.request
+        source, destination = context.fleet.get(pair.prefill), context.fleet.get(pair.decode)
+        assert source is not None and destination is not None
+        record.machine.feed(RequestInput.ROUTE)
+        record.attempt += 1
+        record.generation += 1
+        fence = record.fence = _fence(record, source, destination)
+        record.mode = Mode.DISAGGREGATED
+        if fence.colocated:
+            record.mode = Mode.RECOMPUTED if record.recompute else Mode.COLOCATED
+        source.prefill_tokens[request.request_id] = record.num_tokens
+        destination.decode_blocks[request.request_id] = context.num_blocks(record)
+        queue_us = source.pending_tokens * context.fleet.prefill_us_per_token()
+        timeout_us = context.config.attempt_timeout_ms * 1000 + int(2 * queue_us)
+        record.attempt_deadline_us = context.now_us + timeout_us
+        schedule = self._schedule(record, source)
+        context.trace(
+            "routed",
+            record,
+            mode=record.mode,
+            schedule=schedule,
+            prefill=fence.source_id,
+            decode=fence.destination_id,
+        )
+        context.send(
+            destination.info.worker_id,
+            Reserve(
+                fence=fence,
+                request=request,
+                output_token_ids=record.output_token_ids,
+                direction=context.transfer.direction,
+                schedule=schedule,
+            ),
+        )
+
+    def _schedule(self, record: RequestRecord, source: WorkerView) -> Schedule:
+        transfer = self._context.transfer
+        if transfer.schedule != "auto":
+            return Schedule(transfer.schedule)
+        rates = source.snapshot.rates if source.snapshot else Rates()
+        return choose_schedule(
+            source.info.model.layout,
+            record.num_tokens,
+            record.num_tokens,
+            transfer.chunk_nbytes,
+            rates,
+        ).schedule
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def on_reserved(self, record: RequestRecord, message: Reserved) -> None:
+        """The destination holds storage: the source may start."""
+        if record.state is RequestState.CANCELLING:
+            return
+        if record.state is not RequestState.RESERVING:
+            self._context.counters["duplicate_messages"] += 1
+            return
+        record.machine.feed(RequestInput.GRANT)
+        record.fence = message.grant.fence
+        self._context.send(
+            record.fence.source_id,
+            Prefill(
+                fence=record.fence,
+                request=record.request,
+                output_token_ids=record.output_token_ids,
+                grant=message.grant,
+            ),
+        )
+
+    def on_denied(self, record: RequestRecord, message: Denied) -> None:
+        """Nothing is held by whoever denied; wait for room, fall back, or refuse for good."""
+        context, permanent = self._context, any(t in message.reason for t in _PERMANENT)
+        if permanent and record.state is RequestState.PREFILLING:
+            context.cancel_attempt(message.fence, message.reason)
+        if permanent and record.state is not RequestState.CANCELLING:
+            record.machine.feed(RequestInput.FAIL)
+            context.end(record, Failed(code="too_large", message=message.reason, status=400))
+            return
+        if record.state is RequestState.RESERVING and message.transient:
+            view = context.fleet.get(message.fence.destination_id)
+            if view is not None:
+                view.full = True
+            context.counters["denied_reservations"] += 1
+            record.attempt -= 1  # nothing was tried: waiting for room is not an attempt
+            self._requeue(record)
+            return
+        if record.state is RequestState.PREFILLING:
+            context.cancel_attempt(message.fence, message.reason)
+        self.on_failed(record, message.reason)
+
+    def _requeue(self, record: RequestRecord) -> None:
+        self._context.release(record)
+        record.machine.feed(RequestInput.RETRY)
+        record.fence = None
+        self._context.waiting.appendleft(record.request.request_id)
+
+    def on_failed(self, record: RequestRecord, reason: str) -> None:
+        """One attempt is over without an answer: fall back in the order of 0x10."""
+        context = self._context
+        if record.state is RequestState.CANCELLING:
+            record.machine.feed(RequestInput.END)
+            context.end_cancelled(record, None)
+            return
+        if self._finish_if_complete(record):
+            return
+        fence = record.fence
+        assert fence is not None
+        if not fence.colocated:
+            record.avoid_prefill |= {fence.source_id}
+        fallback = next_fallback(
+            attempt=record.attempt,
+            max_attempts=context.config.max_attempts,
+            budget_left=record.started or context.now_us < record.deadline_us,
+            other_source=bool(self._sources() - record.avoid_prefill),
+        )
+        context.counters[f"fallback_{fallback}"] += 1
+        context.trace("attempt_failed", record, reason=reason, fallback=fallback)
+        if fallback is Fallback.FAIL:
+            context.fail(record, "attempts_exhausted", reason)
+            return
+        record.recompute = fallback is Fallback.RECOMPUTE
+        self._requeue(record)
+
+    def _finish_if_complete(self, record: RequestRecord) -> bool:
+        """Every token may have been delivered and only the word that it ended was lost."""
+        model = self._context.fleet.model
+        reason = finish_reason(record.request, record.outputs, model) if model else ""
+        if not reason or record.state is not RequestState.DECODING:
+            return False
+        record.machine.feed(RequestInput.FINISH)
+        self._context.end(record, Finished(finish_reason=reason, usage=usage_of(record)))
+        return True
+
+    def _sources(self) -> set[str]:
+        views = self._context.fleet
+        return {view.info.worker_id for view in views if view.info.role is not Role.DECODE}
+
+
+def _fence(record: RequestRecord, source: WorkerView, destination: WorkerView) -> Fence:
+    return Fence(
+        tenant_id=record.request.tenant_id,
+        request_id=record.request.request_id,
+        generation=record.generation,
+        attempt=record.attempt,
+        source_id=source.info.worker_id,
+        source_epoch=source.info.epoch,
+        destination_id=destination.info.worker_id,
+        destination_epoch=destination.info.epoch,
+    )

@@ -1,0 +1,99 @@
+"""Streams: tokens arrive in index order, once each, and the end comes after the last of them."""
+
+from baton.core.delivery import Finished, Started, Tokens
+from baton.core.messages import Done, DoneAck, Published, Resync, TokenRows
+from baton.core.request import Token
+from baton.nodes.record import RequestRecord
+from baton.nodes.router_context import RouterContext
+from baton.protocol.request import RequestInput, RequestState
+
+
+class Streams:
+    """Owns a request from publication to its end."""
+
+    def __init__(self, context: RouterContext) -> None:
+        self._context = context
+
+    def on_published(self, record: RequestRecord, message: Published) -> None:
+        """Decode has started; the client learns the mode once."""
+        context, fence = self._context, message.fence
+        if record.state is not RequestState.PREFILLING:
+            context.counters["duplicate_messages"] += 1
+            return
+        record.machine.feed(RequestInput.PUBLISH)
+        record.last_progress_us = context.now_us
+        record.cached_tokens = message.cached_tokens
+        source = context.fleet.get(fence.source_id)
+        if source is not None:
+            source.prefill_tokens.pop(record.request.request_id, None)
+        context.counters[f"mode_{record.mode}"] += 1
+        context.trace("published", record)
+        if not record.started:
+            record.started = True
+            context.deliver(
+                record,
+                Started(
+                    mode=record.mode,
+                    prefill_worker=fence.source_id,
+                    decode_worker=fence.destination_id,
+                    cached_tokens=message.cached_tokens,
+                ),
+            )
+
+    def on_rows(self, message: TokenRows) -> None:
+        """Deliver the tokens that are next; name the stale and the repeated, ask for the lost."""
+        context = self._context
+        fresh: dict[str, list[Token]] = {}
+        for row in message.rows:
+            record = context.records.get(row.request_id)
+            if record is None or record.fence is None or row.generation != record.generation:
+                context.counters["stale_tokens"] += 1
+            elif record.state is not RequestState.DECODING:
+                context.counters["early_tokens"] += 1
+            elif row.token.index == len(record.outputs):
+                record.outputs.append(row.token)
+                record.last_progress_us = context.now_us
+                fresh.setdefault(row.request_id, []).append(row.token)
+            elif row.token.index < len(record.outputs):
+                context.counters["duplicate_tokens"] += 1
+            else:
+                self.resync(record)
+        for request_id, tokens in fresh.items():
+            context.counters["delivered_tokens"] += len(tokens)
+            context.deliver(context.records[request_id], Tokens(tokens=tuple(tokens)))
+
+    def resync(self, record: RequestRecord) -> None:
+        """Ask for everything from the next index on."""
+        assert record.fence is not None
+        self._context.counters["resyncs"] += 1
+        self._context.send(
+            record.fence.destination_id,
+            Resync(fence=record.fence, next_index=len(record.outputs)),
+        )
+
+    def on_done(self, record: RequestRecord, message: Done) -> None:
+        """The worker's end counts once every token before it was delivered."""
+        context, fence = self._context, message.fence
+        if record.state is RequestState.CANCELLING:
+            record.machine.feed(RequestInput.END)
+            context.send(fence.destination_id, DoneAck(fence=fence))
+            context.end_cancelled(record, message)
+            return
+        if record.state is not RequestState.DECODING:
+            context.counters["early_tokens"] += 1
+            return
+        if len(record.outputs) < message.usage.completion_tokens:
+            self.resync(record)
+            return
+        record.machine.feed(RequestInput.FINISH)
+        context.send(fence.destination_id, DoneAck(fence=fence))
+        context.finished_at.append(context.now_us)
+        context.counters["finished"] += 1
+        context.end(
+            record,
+            Finished(
+                finish_reason=message.finish_reason,
+                usage=message.usage,
+                kv_digest=message.kv_digest,
+            ),
+        )
