@@ -19,7 +19,7 @@ from baton.engine.ops import TorchOps
 from baton.engine.plain import PlainForward, is_plain
 from baton.engine.pool import TORCH_DTYPES
 from baton.engine.selftest import Reference, make_reference
-from baton.errors import ConfigError, ModelRefused
+from baton.errors import ConfigError
 
 Progress = Callable[[str, float], None]
 
@@ -83,15 +83,17 @@ def make_forward(
     ops = make_ops(config)
     attention = Attention(ops, canonical)
     packed = config.device == "cpu" and config.dtype == "float32" and linear.packing_available()
-    if packed:
-        min_rows = linear.choose_min_rows(_some_weight(model))
-    else:
-        min_rows = linear.fallback_min_rows() if canonical else 1
+    min_rows = linear.FALLBACK_MIN_ROWS if canonical else 1
+    forward: Forward
     if is_plain(model):
-        return PlainForward(model, ops, attention, max_len, min_rows, packed)
-    return GenericForward(
-        model, ops, attention, shape.num_layers, min_rows, packed, pad_vectors=canonical
-    )
+        forward = PlainForward(model, ops, attention, max_len, min_rows, packed)
+    else:
+        forward = GenericForward(
+            model, ops, attention, shape.num_layers, min_rows, packed, pad_vectors=canonical
+        )
+    if packed and forward.linears:
+        forward.min_rows = linear.tune_min_rows(forward.linears)
+    return forward
 
 
 def make_ops(config: ModelConfig) -> TorchOps:
@@ -141,17 +143,9 @@ def _describe(obstacle: str, forward: Forward) -> str:
     if obstacle:
         return f"not deterministic: {obstacle} ({kind})"
     return (
-        f"deterministic: packed oneDNN linears of at least {forward.linears[0].min_rows} rows, "
+        f"deterministic: packed oneDNN linears of at least {forward.min_rows} rows, "
         f"prefill attention on a 64-row grid, decode rows one by one ({kind})"
     )
-
-
-def _some_weight(model: Any) -> torch.Tensor:
-    """The largest linear weight of the first layers, to time row counts on."""
-    weights = [m.weight for m in model.modules() if type(m) is torch.nn.Linear]
-    if not weights:
-        raise ModelRefused(f"{model.config.model_type}: it has no linear layers to serve")
-    return max(weights[:8], key=lambda weight: weight.numel()).detach()
 
 
 def _eos(model: Any) -> tuple[int, ...]:

@@ -1,99 +1,154 @@
-"""Paged decode attention in numba: reads K/V in place, one query row at a time."""
+"""Paged decode attention in numba: reads K/V in place, once, one query row at a time.
+
+A block's K and V of all heads are contiguous, so each block is read in one pass with a running
+softmax. Indices are unsigned: numba then emits no wrap-around tests, and the loops vectorise.
+"""
 
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
-from baton.engine.kernels import _EXACT, F32, _dot, _exp, _sum
+from baton.engine.kernels import F32, _exact, _exp, _reduce
+
+U64 = np.uint64
 
 
-@numba.njit(fastmath=_EXACT, nogil=True, cache=True)
-def _scores(q: Any, k: Any, count: Any, scale: Any, softcap: Any, out: Any) -> Any:
-    """Scores of `q` against rows of one block into `out`; returns their maximum."""
+@_reduce
+def _scores(
+    q: Any, qo: Any, k: Any, ko: Any, count: Any, dim: Any, scale: Any, out: Any, oo: Any
+) -> Any:
+    """`out[s] = q . k[s] * scale` for `count` rows of a block, four at once; their maximum."""
     top = F32(-np.inf)
-    for s in range(count):
-        score = _dot(q, k[s], q.shape[0]) * scale
-        if softcap > F32(0.0):
-            score = F32(math.tanh(score / softcap)) * softcap
-        out[s] = score
-        top = max(top, score)
+    s = U64(0)
+    while s + U64(4) <= count:
+        t0, t1, t2, t3 = F32(0.0), F32(0.0), F32(0.0), F32(0.0)
+        k0 = ko + s * dim
+        k1, k2, k3 = k0 + dim, k0 + dim + dim, k0 + dim + dim + dim
+        for d in range(dim):
+            x = q[qo + d]
+            t0 += x * k[k0 + d]
+            t1 += x * k[k1 + d]
+            t2 += x * k[k2 + d]
+            t3 += x * k[k3 + d]
+        t0, t1, t2, t3 = t0 * scale, t1 * scale, t2 * scale, t3 * scale
+        at = oo + s
+        out[at], out[at + U64(1)], out[at + U64(2)], out[at + U64(3)] = t0, t1, t2, t3
+        top = max(top, max(max(t0, t1), max(t2, t3)))
+        s += U64(4)
+    while s < count:
+        t0 = F32(0.0)
+        for d in range(dim):
+            t0 += q[qo + d] * k[ko + s * dim + d]
+        out[oo + s] = t0 * scale
+        top = max(top, t0 * scale)
+        s += U64(1)
     return top
 
 
-@numba.njit(fastmath=_EXACT, nogil=True, cache=True)
-def _accumulate(weights: Any, v: Any, count: Any, out: Any) -> None:
-    """`out += weights @ v`, in slot order; four slots at once only to save loads and stores."""
-    dim = out.shape[0]
-    s = 0
-    while s + 4 <= count:
-        w0, w1, w2, w3 = weights[s], weights[s + 1], weights[s + 2], weights[s + 3]
+@_exact
+def _accumulate(w: Any, wo: Any, v: Any, vo: Any, count: Any, dim: Any, out: Any, oo: Any) -> Any:
+    """`out += w @ v` in slot order, eight slots for each load and store; returns sum(w)."""
+    total = F32(0.0)
+    s = U64(0)
+    while s + U64(8) <= count:
+        i = wo + s
+        w0, w1, w2, w3 = w[i], w[i + U64(1)], w[i + U64(2)], w[i + U64(3)]
+        w4, w5, w6, w7 = w[i + U64(4)], w[i + U64(5)], w[i + U64(6)], w[i + U64(7)]
+        total += ((w0 + w1) + (w2 + w3)) + ((w4 + w5) + (w6 + w7))
+        at = vo + s * dim
         for d in range(dim):
-            total = out[d]
-            total = total + w0 * v[s, d]
-            total = total + w1 * v[s + 1, d]
-            total = total + w2 * v[s + 2, d]
-            total = total + w3 * v[s + 3, d]
-            out[d] = total
-        s += 4
+            t = out[oo + d]
+            t = t + w0 * v[at + d]
+            t = t + w1 * v[at + dim + d]
+            t = t + w2 * v[at + U64(2) * dim + d]
+            t = t + w3 * v[at + U64(3) * dim + d]
+            t = t + w4 * v[at + U64(4) * dim + d]
+            t = t + w5 * v[at + U64(5) * dim + d]
+            t = t + w6 * v[at + U64(6) * dim + d]
+            t = t + w7 * v[at + U64(7) * dim + d]
+            out[oo + d] = t
+        s += U64(8)
     while s < count:
-        w0 = weights[s]
+        w0 = w[wo + s]
+        total += w0
         for d in range(dim):
-            out[d] = out[d] + w0 * v[s, d]
-        s += 1
+            out[oo + d] = out[oo + d] + w0 * v[vo + s * dim + d]
+        s += U64(1)
+    return total
 
 
-@numba.njit(fastmath=_EXACT, nogil=True, cache=True)
-def _exponentials(row: Any, count: Any, top: Any) -> None:
+@_exact
+def _cap(a: Any, count: Any, softcap: Any) -> None:
     for s in range(count):
-        row[s] = _exp(row[s] - top)
+        a[s] = F32(math.tanh(a[s] / softcap)) * softcap
 
 
-@numba.njit(fastmath=_EXACT, nogil=True, cache=True)
+@_exact
+def _rescale(state: Any, head: Any, top: Any, dim: Any, out: Any, oo: Any) -> None:
+    """Raise the running maximum of `head` to `top`: shrink its sum and its output."""
+    factor = _exp(state[0, head] - top)
+    state[0, head] = top
+    state[1, head] *= factor
+    for d in range(dim):
+        out[oo + d] *= factor
+
+
+@_exact
+def _exponentials(a: Any) -> None:
+    for s in range(a.shape[0]):
+        a[s] = _exp(a[s])
+
+
+@_exact
 def paged_decode(
     q: Any, rows: Any, positions: Any, tables: Any, starts: Any, pool: Any,
-    window: Any, scale: Any, softcap: Any, scratch: Any, out: Any,
+    window: Any, scale: Any, softcap: Any, out: Any,
 ) -> None:  # fmt: skip
     """Attention of query rows `q[rows[j]]` over positions `lo .. positions[j]` of their tables.
 
-    `q` and `out` are [row][q head * dim]; `window` 0 means none, `softcap` 0 means none; `scratch`
-    is [q heads per kv head][positions] float32.
+    `q` and `out` are [row][q head * dim], `q` possibly with more columns; `window` 0 means none,
+    `softcap` 0 means none. No slot outside the visible positions is read.
     """
-    kv_heads, size, dim = pool.shape[2], pool.shape[3], pool.shape[4]
-    group = out.shape[1] // dim // kv_heads
+    kv_heads, size, dim = U64(pool.shape[2]), U64(pool.shape[3]), U64(pool.shape[4])
+    heads, half = U64(out.shape[1]) // dim, kv_heads * size * dim
+    group = heads // kv_heads
+    flat, queries, outputs = pool.reshape(-1), q.reshape(-1), out.reshape(-1)
+    # Whole vectors, because the vector loop over exponentials has a slow scalar remainder.
+    scores = np.zeros((heads * size + U64(63)) // U64(64) * U64(64), np.float32)
+    state = np.empty((2, heads), np.float32)
     for j in range(rows.shape[0]):
-        r, last = rows[j], positions[j]
-        first = max(0, last - window + 1) if window > 0 else 0
-        table = tables[starts[j] :]
-        for h in range(kv_heads):
-            base = h * group * dim
-            top = np.full(group, F32(-np.inf), np.float32)
-            position = first
-            while position <= last:
-                block, slot = table[position // size], position % size
-                count = min(last + 1 - position, size - slot)
-                for g in range(group):
-                    here = scratch[g, position - first :]
-                    query = q[r, base + g * dim : base + (g + 1) * dim]
-                    found = _scores(query, pool[block, 0, h, slot:], count, scale, softcap, here)
-                    top[g] = max(top[g], found)
-                position += count
-            num = last + 1 - first
-            for g in range(group):
-                _exponentials(scratch[g], num, top[g])
-                out[r, base + g * dim : base + (g + 1) * dim] = F32(0.0)
-            position = first
-            while position <= last:
-                block, slot = table[position // size], position % size
-                count = min(last + 1 - position, size - slot)
-                for g in range(group):
-                    target = out[r, base + g * dim : base + (g + 1) * dim]
-                    _accumulate(
-                        scratch[g, position - first :], pool[block, 1, h, slot:], count, target
-                    )
-                position += count
-            for g in range(group):
-                inverse = F32(1.0) / _sum(scratch[g], num)
-                for d in range(dim):
-                    out[r, base + g * dim + d] *= inverse
+        last = positions[j]
+        position = U64(max(0, last - window + 1) if window > 0 else 0)
+        end = U64(last + 1)
+        q_base, o_base = U64(rows[j]) * U64(q.shape[1]), U64(rows[j]) * U64(out.shape[1])
+        for d in range(heads * dim):
+            outputs[o_base + d] = F32(0.0)
+        state[0], state[1] = F32(-np.inf), F32(0.0)
+        while position < end:
+            slot = position % size
+            count = min(end - position, size - slot)
+            base = U64(tables[U64(starts[j]) + position // size]) * U64(2) * half + slot * dim
+            for head in range(heads):
+                at, mine = base + head // group * size * dim, head * size
+                top = _scores(
+                    queries, q_base + head * dim, flat, at, count, dim, scale, scores, mine
+                )
+                if softcap > F32(0.0):
+                    _cap(scores[mine : mine + count], count, softcap)
+                    top = F32(math.tanh(top / softcap)) * softcap
+                if top > state[0, head]:
+                    _rescale(state, head, top, dim, outputs, o_base + head * dim)
+                for s in range(count):
+                    scores[mine + s] -= state[0, head]
+            _exponentials(scores)
+            for head in range(heads):
+                at = base + half + head // group * size * dim
+                state[1, head] += _accumulate(
+                    scores, head * size, flat, at, count, dim, outputs, o_base + head * dim
+                )
+            position += count
+        for head in range(heads):
+            inverse = F32(1.0) / state[1, head]
+            for d in range(dim):
+                outputs[o_base + head * dim + d] *= inverse

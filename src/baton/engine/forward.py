@@ -14,6 +14,7 @@ class Forward(Protocol):
 
     linears: list[Linear]
     device: str
+    min_rows: int
 
     def pad(self, num_rows: int) -> int:
         """Rows to run for `num_rows` rows; the extra ones are padding."""

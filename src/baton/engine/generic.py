@@ -85,13 +85,13 @@ class GenericForward:
         model.set_attn_implementation(IMPLEMENTATION)
         self._model, self._ops, self._attention = model, ops, attention
         self.device = str(model.device)
-        self._num_layers, self._min_rows = num_layers, min_rows
+        self._num_layers, self.min_rows = num_layers, min_rows
         self._multiple = _row_multiple(model.config) if pad_vectors else 1
         self.linears = _replace_linears(model, min_rows, packed)
 
     def pad(self, num_rows: int) -> int:
         """Pad to the linears' minimum and to whole vectors in torch's element-wise loops."""
-        return -(-max(num_rows, self._min_rows) // self._multiple) * self._multiple
+        return -(-max(num_rows, self.min_rows) // self._multiple) * self._multiple
 
     def run(self, step: Step, pool: Pool) -> Tensor:
         """Logits of the step's sample rows."""

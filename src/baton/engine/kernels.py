@@ -10,12 +10,15 @@ from typing import Any
 import numba
 import numpy as np
 
-_REDUCE = {"reassoc", "nsz", "contract"}
-_EXACT = {"contract"}
 F32 = np.float32
 
+# The numpy error model has no test for division by zero, which would keep loops scalar.
+_options = {"nogil": True, "cache": True, "error_model": "numpy"}
+_exact = numba.njit(fastmath={"contract"}, **_options)
+_reduce = numba.njit(fastmath={"reassoc", "nsz", "contract"}, **_options)
 
-@numba.njit(fastmath=_EXACT, inline="never", cache=True)
+
+@_exact
 def _exp(x: Any) -> Any:
     """exp(x) for x <= 0, to 2e-7 relative; below -87 it stays at exp(-87)."""
     x = max(x, F32(-87.0))
@@ -31,7 +34,7 @@ def _exp(x: Any) -> Any:
     return p * np.int32((n + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
-@numba.njit(fastmath=_REDUCE, nogil=True, cache=True)
+@_reduce
 def _dot(a: Any, b: Any, n: Any) -> Any:
     total = F32(0.0)
     for d in range(n):
@@ -39,7 +42,7 @@ def _dot(a: Any, b: Any, n: Any) -> Any:
     return total
 
 
-@numba.njit(fastmath=_REDUCE, nogil=True, cache=True)
+@_reduce
 def _sum(a: Any, n: Any) -> Any:
     total = F32(0.0)
     for d in range(n):
@@ -47,7 +50,7 @@ def _sum(a: Any, n: Any) -> Any:
     return total
 
 
-@numba.njit(fastmath=_EXACT, nogil=True, cache=True)
+@_exact
 def rms_norm(x: Any, weight: Any, eps: Any, out: Any) -> None:
     """`out[r] = weight * x[r] / rms(x[r])` for every row of `out`."""
     width = x.shape[1]
@@ -57,7 +60,7 @@ def rms_norm(x: Any, weight: Any, eps: Any, out: Any) -> None:
             out[r, d] = weight[d] * (x[r, d] * scale)
 
 
-@numba.njit(fastmath=_EXACT, nogil=True, cache=True)
+@_exact
 def add_rms_norm(delta: Any, x: Any, weight: Any, eps: Any, out: Any) -> None:
     """`x += delta`, then `rms_norm(x)` into `out`."""
     width = x.shape[1]
@@ -69,19 +72,25 @@ def add_rms_norm(delta: Any, x: Any, weight: Any, eps: Any, out: Any) -> None:
             out[r, d] = weight[d] * (x[r, d] * scale)
 
 
-@numba.njit(fastmath=_EXACT, nogil=True, cache=True)
+@_exact
+def _silu_row(gate: Any, up: Any, out: Any, width: Any) -> None:
+    for d in range(width):
+        x = gate[d]
+        # sigmoid(x) through exp(-|x|), which never overflows.
+        e = _exp(-abs(x))
+        numerator = F32(1.0) if x >= F32(0.0) else e
+        out[d] = x * (numerator / (F32(1.0) + e)) * up[d]
+
+
+@_exact
 def silu_mul(gate_up: Any, out: Any) -> None:
     """`out = silu(gate) * up` for rows `[gate | up]`."""
     width = out.shape[1]
     for r in range(out.shape[0]):
-        for d in range(width):
-            gate = gate_up[r, d]
-            e = _exp(-abs(gate))
-            numerator = F32(1.0) if gate >= F32(0.0) else e
-            out[r, d] = gate * (numerator / (F32(1.0) + e)) * gate_up[r, width + d]
+        _silu_row(gate_up[r, :width], gate_up[r, width:], out[r], width)
 
 
-@numba.njit(fastmath=_EXACT, nogil=True, cache=True)
+@_exact
 def _norm_rope(x: Any, weight: Any, eps: Any, cos: Any, sin: Any) -> None:
     """One head in place: RMS norm when `weight` is not empty, then rotary embedding."""
     dim, half = x.shape[0], x.shape[0] // 2
@@ -95,7 +104,7 @@ def _norm_rope(x: Any, weight: Any, eps: Any, cos: Any, sin: Any) -> None:
         x[d + half] = high * cos[d] + low * sin[d]
 
 
-@numba.njit(fastmath=_EXACT, nogil=True, cache=True)
+@_exact
 def rope_and_write(
     qkv: Any, norms: Any, eps: Any, rope: Any, positions: Any, blocks: Any, slots: Any, pool: Any
 ) -> None:
@@ -118,7 +127,7 @@ def rope_and_write(
                 pool[blocks[r], 1, h, slots[r], d] = qkv[r, v + d]
 
 
-@numba.njit(nogil=True, cache=True)
+@_exact
 def write_kv(key: Any, value: Any, blocks: Any, slots: Any, pool: Any) -> None:
     """Write rows `key`, `value` of shape [row][kv head][dim] into the pool."""
     for r in range(blocks.shape[0]):
@@ -128,7 +137,7 @@ def write_kv(key: Any, value: Any, blocks: Any, slots: Any, pool: Any) -> None:
                 pool[blocks[r], 1, h, slots[r], d] = value[r, h, d]
 
 
-@numba.njit(nogil=True, cache=True)
+@_exact
 def gather_kv(pool: Any, table: Any, first: Any, last: Any, key: Any, value: Any) -> None:
     """Copy rows `first .. last` into `[kv head][row - first][dim]`; zero the rows behind them."""
     size, dim = pool.shape[3], pool.shape[4]

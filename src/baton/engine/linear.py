@@ -14,9 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-_FALLBACK_MIN_ROWS = 16
+FALLBACK_MIN_ROWS = 16
+"""Least row count for which plain `F.linear` treats decode rows alike."""
 _CANDIDATE_ROWS = (2, 3, 4, 5, 6)
 """Least row counts worth trying; one row takes a different code path and other bits."""
+_TIMED_NBYTES = 192 << 20
 _PROBE_ROWS = (7, 8, 15, 16, 17, 31, 33, 48, 64, 100, 128, 200, 256, 300)
 
 
@@ -70,21 +72,32 @@ def _pack(weight: Tensor) -> Tensor:
     return packed
 
 
-def choose_min_rows(weight: Tensor) -> int:
-    """The fastest least row count for this machine, timed on one weight for a few milliseconds."""
-    packed = Linear(weight, None, 1, True)
+def tune_min_rows(linears: Sequence[Linear]) -> int:
+    """Set and return the least row count that runs fastest here, timed over real weights.
+
+    Two rows can cost more than five: the library's kernels differ in how they block rows.
+    """
+    timed, nbytes = [], 0
+    for linear in linears:
+        timed.append(linear)
+        nbytes += linear.out_features * linear.in_features * linear.weight.element_size()
+        # Enough to come from memory, as in a step, rather than from a cache.
+        if nbytes > _TIMED_NBYTES:
+            break
     best, best_s = _CANDIDATE_ROWS[0], float("inf")
     for rows in _CANDIDATE_ROWS:
-        x = torch.ones(rows, weight.shape[1])
-        packed.multiply(x)
+        inputs = {linear.in_features: torch.ones(rows, linear.in_features) for linear in timed}
         elapsed = []
-        for _ in range(5):
+        for _ in range(3):
             start = time.perf_counter()
-            packed.multiply(x)
+            for linear in timed:
+                linear.multiply(inputs[linear.in_features])
             elapsed.append(time.perf_counter() - start)
         # A larger minimum must win clearly: it also makes small batches compute idle rows.
         if min(elapsed) < 0.95 * best_s:
             best, best_s = rows, min(elapsed)
+    for linear in linears:
+        linear.min_rows = best
     return best
 
 
@@ -104,8 +117,3 @@ def rows_differ(linears: Sequence[Linear]) -> str:
             if not torch.equal(linear(x[-rows:].contiguous()), whole[-rows:]):
                 return f"a linear layer {shape[1]} -> {shape[0]} changes with {rows} rows"
     return ""
-
-
-def fallback_min_rows() -> int:
-    """Least row count for which plain `F.linear` treats decode rows alike."""
-    return _FALLBACK_MIN_ROWS

@@ -16,7 +16,6 @@ class NumbaOps(TorchOps):
 
     def __init__(self) -> None:
         super().__init__(batched=False)
-        self._scratch = np.empty((0, 0), np.float32)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See TorchOps."""
@@ -71,12 +70,8 @@ class NumbaOps(TorchOps):
         if spec.sinks is not None:
             super().decode(q, step, pool, layer, spec, out)
             return
-        group = out.shape[1] // pool.layout.head_dim // pool.layout.num_kv_heads
-        needed = int(step.decode_positions.max()) + 1
-        if self._scratch.shape[0] != group or self._scratch.shape[1] < needed:
-            self._scratch = np.empty((group, max(2 * needed, 1024)), np.float32)
         decode_kernel.paged_decode(
             q.numpy(), step.decode_rows, step.decode_positions, step.tables, step.table_starts,
             pool.arrays[layer], spec.window, np.float32(spec.scale), np.float32(spec.softcap),
-            self._scratch, out.numpy(),
+            out.numpy(),
         )  # fmt: skip

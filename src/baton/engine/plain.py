@@ -52,7 +52,7 @@ class PlainForward:
         self, model: Any, ops: TorchOps, attention: Attention, max_len: int, min_rows: int,
         packed: bool,
     ) -> None:  # fmt: skip
-        self._ops, self._attention, self._min_rows = ops, attention, min_rows
+        self._ops, self._attention, self.min_rows = ops, attention, min_rows
         self.linears: list[Linear] = []
         self.device = str(model.device)
         config, inner = model.config, model.model
@@ -107,7 +107,7 @@ class PlainForward:
 
     def pad(self, num_rows: int) -> int:
         """Few rows are padded up to the linears' minimum."""
-        return max(num_rows, self._min_rows)
+        return max(num_rows, self.min_rows)
 
     def run(self, step: Step, pool: Pool) -> Tensor:
         """Logits of the step's sample rows."""
