@@ -7,7 +7,7 @@ import openai
 import pytest
 from gateway_fakes import ScriptedBackend, Served, running_server, tiny_tokenizer
 
-from baton.runtime.gateway import Tokenizer
+from baton.runtime.gateway import Tokenizer, exchange
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,8 @@ def shared_server() -> Iterator[Served]:
 
 
 @pytest.fixture
-def served(shared_server: Served) -> Iterator[Served]:
+def served(shared_server: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setattr(exchange, "LINGER_S", 0.2)
     shared_server.backend.reset()
     yield shared_server
     assert not shared_server.backend.held, "requests were left un-ended in the backend"

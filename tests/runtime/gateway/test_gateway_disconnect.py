@@ -73,14 +73,30 @@ def test_disconnect_inside_the_body_submits_nothing(
     assert not backend.submitted
 
 
-def test_pipelined_requests_are_all_cancelled(served: Served, backend: ScriptedBackend) -> None:
+@pytest.mark.parametrize("pause_s", [0.0, 0.03])
+def test_pipelining_does_not_hide_a_disconnect(
+    pause_s: float, served: Served, backend: ScriptedBackend
+) -> None:
     backend.script = lambda request: [HANG]
     raw = served.connect()
-    raw.sendall(2 * http_post(COMPLETIONS, b'{"prompt":"x"}'))
+    raw.sendall(http_post(COMPLETIONS, b'{"prompt":"x"}'))
+    time.sleep(pause_s)
+    raw.sendall(http_post(COMPLETIONS, b'{"prompt":"' + b"y" * 60_000 + b'"}') * 8)
     wait_until(lambda: len(backend.submitted) == 1)
     time.sleep(0.02)
     raw.close()
     wait_until(lambda: not backend.held)
+    assert len(backend.submitted) == 1
+
+
+def test_pipelined_request_is_dropped_and_the_connection_closed(
+    served: Served, backend: ScriptedBackend
+) -> None:
+    backend.script = lambda request: [0.05, *backend.says(request, "one")]
+    raw = served.connect()
+    raw.sendall(2 * http_post(COMPLETIONS, b'{"prompt":"x"}'))
+    assert read_to_end(raw).count(b"HTTP/1.1 200") == 1
+    raw.close()
 
 
 def test_keep_alive_serves_one_after_the_other(served: Served) -> None:
@@ -215,8 +231,30 @@ def test_storm_of_cancelled_requests(served: Served, backend: ScriptedBackend) -
             raw.close()
         wait_until(lambda: not backend.held)
         assert len(backend.submitted) <= 40 * (round_number + 1)
-    with httpx.Client(trust_env=False) as client:
-        wait_until(lambda: "running{" in client.get(served.url + "/metrics").text)
-        for line in client.get(served.url + "/metrics").text.splitlines():
-            if line.startswith(("vllm:num_requests_", "baton_num_requests_")):
-                assert line.endswith(" 0.0"), line
+    assert any(reason == "disconnect" for _, reason in backend.cancelled)
+    text = httpx.get(served.url + "/metrics", trust_env=False).text
+    gauges = [line for line in text.splitlines() if line.startswith("vllm:num_requests_")]
+    assert len(gauges) == 2
+    assert all(line.endswith(" 0.0") for line in gauges)
+
+
+def test_nothing_is_read_of_a_body_that_is_announced_too_large(served: Served) -> None:
+    raw = served.connect()
+    raw.sendall(
+        b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n"
+        b"expect: 100-continue\r\n\r\n"
+    )
+    answer = read_to_end(raw)
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"100 Continue" not in answer
+    raw.close()
+
+
+async def test_any_asgi_server_will_do() -> None:
+    backend = ScriptedBackend(tiny_tokenizer())
+    app = create_app(backend, backend.tokenizer, CONFIG, model_name=MODEL, version="0")
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        answer = await client.post(CHAT, json={"messages": HELLO, "stream": True})
+    assert answer.text.endswith("data: [DONE]\n\n")
+    assert not backend.held

@@ -150,6 +150,9 @@ def test_context_length(http: httpx.Client, backend: ScriptedBackend) -> None:
     assert refused(answer, 400, "prompt")["code"] == "context_length_exceeded"
     answer = post(http, COMPLETIONS, {"prompt": "words " * 10_000})
     assert refused(answer, 400, "prompt")["code"] == "context_length_exceeded"
+    long_chat = {"messages": [{"role": "user", "content": "words " * 5_000}]}
+    answer = post(http, CHAT, long_chat)  # long enough to be tokenized on a thread
+    assert refused(answer, 400, "messages")["code"] == "context_length_exceeded"
 
 
 @pytest.mark.parametrize(
@@ -191,11 +194,12 @@ def test_rejected_by_the_backend(
     stream: bool, http: httpx.Client, backend: ScriptedBackend
 ) -> None:
     rejection = RequestRejected(
-        "busy", status=429, kind="rate_limit_error", code="overloaded", retry_after_s=2.2
+        "busy", status=429, code="overloaded", retry_after_s=2.2
     )
     backend.script = lambda request: [rejection]
     answer = post(http, COMPLETIONS, {"prompt": "x", "stream": stream, "n": 2})
-    assert refused(answer, 429)["code"] == "overloaded"
+    error = refused(answer, 429)
+    assert (error["code"], error["type"]) == ("overloaded", "rate_limit_error")
     assert answer.headers["retry-after"] == "3"
 
 

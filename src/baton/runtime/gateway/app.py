@@ -133,7 +133,6 @@ class GatewayApp:
                 f"model is {exchange.path[11:111]!r}, which is not served here; use "
                 f"{self._model_name!r}",
                 status=404,
-                kind="not_found_error",
                 param="model",
                 code="model_not_found",
             )
@@ -142,7 +141,6 @@ class GatewayApp:
                 f"there is nothing at {exchange.path[:100]!r}; use one of "
                 f"{', '.join(self._routes)}",
                 status=404,
-                kind="not_found_error",
                 code="unknown_path",
             )
         method, handler = route
@@ -210,7 +208,6 @@ class GatewayApp:
             raise RequestRejected(
                 f"not ready: {reason}",
                 status=503,
-                kind="service_unavailable_error",
                 code="not_ready",
                 retry_after_s=RETRY_NOT_READY_S,
             )

@@ -47,7 +47,6 @@ def rejection_of(failed: Failed) -> RequestRejected:
     return RequestRejected(
         failed.message,
         status=status,
-        kind=kind_of_status(status),
         code=failed.code,
         retry_after_s=failed.retry_after_s,
     )
@@ -58,7 +57,6 @@ def internal_error(request_id: str) -> RequestRejected:
     return RequestRejected(
         f"internal error; the server log has the cause under request id {request_id}",
         status=500,
-        kind="server_error",
         code="internal_error",
     )
 
@@ -68,7 +66,6 @@ def shutting_down() -> RequestRejected:
     return RequestRejected(
         "the server is shutting down; send the request again",
         status=503,
-        kind="service_unavailable_error",
         code="shutting_down",
         retry_after_s=1.0,
     )
@@ -76,9 +73,12 @@ def shutting_down() -> RequestRejected:
 
 def error_json(error: RequestRejected) -> bytes:
     """The encoded error object."""
+    kind = error.kind
+    if kind == "invalid_request_error":  # the default of whoever raised it
+        kind = kind_of_status(error.status)
     body: dict[str, Any] = {
         "message": error.message,
-        "type": error.kind,
+        "type": kind,
         "param": error.param,
         "code": error.code,
     }

@@ -94,7 +94,6 @@ class Exchange:
             raise RequestRejected(
                 f"the body did not arrive within {config.body_timeout_s:g} s; send it faster",
                 status=408,
-                kind="timeout_error",
                 code="body_timeout",
             ) from None
 

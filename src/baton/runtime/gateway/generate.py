@@ -94,7 +94,6 @@ class Generation:
                 f"model is {body.model[:100]!r}, which is not served here; use "
                 f"{self._model_name!r}",
                 status=404,
-                kind="not_found_error",
                 param="model",
                 code="model_not_found",
             )
@@ -116,7 +115,6 @@ class Generation:
             raise RequestRejected(
                 f"not ready: {reason or 'no worker has loaded the model yet'}; try again later",
                 status=503,
-                kind="service_unavailable_error",
                 code="not_ready",
                 retry_after_s=RETRY_NOT_READY_S,
             )
@@ -216,19 +214,20 @@ class Generation:
         return role + encoder.chunk(piece, logprobs, usage)
 
     async def _collect(self, pieces: AsyncGenerator[Piece, None], params: Parameters) -> None:
-        texts = [""] * len(self._choices)
+        texts: list[list[str]] = [[] for _ in self._choices]
         tokens: list[list[Token]] = [[] for _ in self._choices]
         reasons = [""] * len(self._choices)
         started: list[Started] = []
         async for piece in pieces:
             if piece.started is not None:
                 started.append(piece.started)
-            texts[piece.index] += piece.text
+            texts[piece.index].append(piece.text)
             if params.num_logprobs >= 0:
                 tokens[piece.index].extend(piece.tokens)
             reasons[piece.index] = piece.finish_reason or reasons[piece.index]
         outputs = []
-        for index, text in enumerate(texts):
+        for index, parts in enumerate(texts):
+            text = "".join(parts)
             output: dict[str, Any] = {"index": index}
             if self._chat:
                 output["message"] = {"role": "assistant", "content": text, "refusal": None}

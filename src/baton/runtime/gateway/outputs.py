@@ -115,7 +115,6 @@ def _end(choice: Choice, delivery: Delivery, clock: "_TokenClock") -> Piece:
         raise RequestRejected(
             "the server gave up this request; send it again",
             status=503,
-            kind="service_unavailable_error",
             code="cancelled",
             retry_after_s=1.0,
         )

@@ -1,8 +1,8 @@
-"""Uvicorn's HTTP protocol with bounds that it lacks: header size, header time, pipelined loss."""
+"""Uvicorn's HTTP protocol with bounds that it lacks: header size, header time, no pipelines."""
 
 import asyncio
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from baton.errors import RequestRejected
 from baton.runtime.gateway.errors import error_json
@@ -14,30 +14,31 @@ _REASONS = {400: b"Bad Request", 431: b"Request Header Fields Too Large"}
 
 
 class GatewayProtocol(HttpToolsProtocol):
-    """One client connection."""
+    """One client connection.
+
+    A request that arrives while another is being answered is dropped, and the connection is closed
+    after that answer. Queueing it, as uvicorn does, pauses reading, and a connection that is not
+    read does not show that its client has left.
+    """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client connected; its first request has to arrive in time."""
         super().connection_made(transport)
         self._header_nbytes = 0
-        self._open: list[RequestResponseCycle] = []
+        self._pipelined = False
         self._header_timer = self.loop.call_later(HEADER_TIMEOUT_S, self._header_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell every request of the connection, not only the newest of a pipeline."""
+        """The client is gone."""
         self._header_timer.cancel()
         super().connection_lost(exc)
-        for cycle in self._open:
-            if not cycle.response_complete:
-                cycle.disconnected = True
-                cycle.message_event.set()
-        self._open.clear()
 
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
         self._header_nbytes = 0
-        self._arm_header_timer()
+        self._header_timer.cancel()
+        self._header_timer = self.loop.call_later(HEADER_TIMEOUT_S, self._header_late)
         abort: dict[object, object] = {"call": self.transport.abort}
         self.scope["extensions"] = {"baton.abort": abort}
 
@@ -56,29 +57,41 @@ class GatewayProtocol(HttpToolsProtocol):
         self._header_timer.cancel()
         if self.transport.is_closing():
             return
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._pipelined = True
+            self.cycle.keep_alive = False
+            return
         super().on_headers_complete()
-        self._open = [cycle for cycle in self._open if not cycle.response_complete]
-        self._open.append(self.cycle)
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body."""
+        if not self._pipelined:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The body is complete."""
+        if not self._pipelined:
+            super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP, with the same error object as everything else."""
         self._send_and_close(400, msg)
 
-    def _arm_header_timer(self) -> None:
-        self._header_timer.cancel()
-        self._header_timer = self.loop.call_later(HEADER_TIMEOUT_S, self._header_late)
-
     def _header_late(self) -> None:
-        if all(cycle.response_complete for cycle in self._open):
+        if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
 
     def _count(self, nbytes: int) -> None:
         self._header_nbytes += nbytes
-        if self._header_nbytes > MAX_HEADER_NBYTES and not self.transport.is_closing():
+        if self._header_nbytes > MAX_HEADER_NBYTES:
             self._send_and_close(431, f"the headers exceed {MAX_HEADER_NBYTES} bytes; send less")
 
     def _send_and_close(self, status: int, message: str) -> None:
         if self.transport.is_closing():
+            return
+        if self.cycle is not None and not self.cycle.response_complete:
+            # Another answer is on its way; a second one in its middle would corrupt it.
+            self.transport.close()
             return
         body = error_json(RequestRejected(message, status=status, code="invalid_http"))
         self.transport.write(
