@@ -203,9 +203,7 @@ def test_stream_error_keeps_the_framing(served: Served, backend: ScriptedBackend
     raw.close()
 
 
-def test_late_headers_close_the_connection(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_headers_close_the_connection(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEADER_TIMEOUT_S", 0.1)
     for data in (b"", b"GET /health HTTP/1.1\r\nhost"):
         raw = served.connect()

@@ -193,9 +193,7 @@ def test_content_type(http: httpx.Client, served: Served) -> None:
 def test_rejected_by_the_backend(
     stream: bool, http: httpx.Client, backend: ScriptedBackend
 ) -> None:
-    rejection = RequestRejected(
-        "busy", status=429, code="overloaded", retry_after_s=2.2
-    )
+    rejection = RequestRejected("busy", status=429, code="overloaded", retry_after_s=2.2)
     backend.script = lambda request: [rejection]
     answer = post(http, COMPLETIONS, {"prompt": "x", "stream": stream, "n": 2})
     error = refused(answer, 429)

@@ -51,9 +51,7 @@ class WindowDetokenizer:
     text specially (SentencePiece drops the space of the first word).
     """
 
-    def __init__(
-        self, decode: Callable[[list[int]], str], context: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, decode: Callable[[list[int]], str], context: Sequence[int] = ()) -> None:
         self._decode = decode
         self._shown = list(context)
         self._shown_text = decode(self._shown) if self._shown else ""

@@ -86,7 +86,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_NBYTES)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        _keep_alive(listener)
         listener.bind(address)
         # Listen now: with SO_REUSEADDR two sockets may be bound, but only one may listen.
         listener.listen(BACKLOG)
@@ -95,6 +95,14 @@ def bind(host: str, port: int) -> socket.socket:
         raise _refused(host, port, error) from error
     listener.setblocking(False)
     return listener
+
+
+def _keep_alive(listener: socket.socket) -> None:
+    """Notice a client that vanished without a word while its request waits for a first token."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, option):
+            listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _refused(host: str, port: int, error: OSError) -> ConfigError:

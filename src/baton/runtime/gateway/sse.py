@@ -37,9 +37,11 @@ class ChunkEncoder:
     ) -> None:
         kind = "chat.completion.chunk" if chat else "text_completion"
         self._chat = chat
-        self._envelope = (
-            b'data: {"id":%b,"object":"%b","created":%d,"model":%b,"choices":['
-            % (_encode(public_id), kind.encode(), created, _encode(model))
+        self._envelope = b'data: {"id":%b,"object":"%b","created":%d,"model":%b,"choices":[' % (
+            _encode(public_id),
+            kind.encode(),
+            created,
+            _encode(model),
         )
         self._tail = b'}],"usage":null}\n\n' if include_usage else b"}]}\n\n"
         self._heads: dict[int, bytes] = {}

@@ -74,9 +74,7 @@ class Tokenizer:
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of a whole sequence."""
-        text: str = self._tokenizer.decode(
-            list(token_ids), skip_special_tokens=skip_special_tokens
-        )
+        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
         return text
 
     @property

@@ -64,8 +64,9 @@ def check_supported(body: Mapping[str, Any]) -> None:
         if value is None or name not in UNSUPPORTED:
             continue
         neutral, remedy = UNSUPPORTED[name]
-        if not any(value == off and isinstance(value, bool) == isinstance(off, bool)
-                   for off in neutral):
+        if not any(
+            value == off and isinstance(value, bool) == isinstance(off, bool) for off in neutral
+        ):
             raise invalid(name, value, remedy, "unsupported_parameter")
     if body.get("tools") and body.get("tool_choice") != "none":
         raise invalid("tools", body["tools"], _NO_TOOLS, "unsupported_parameter")
@@ -85,8 +86,9 @@ def _check_text_only(body: Mapping[str, Any]) -> None:
         raise invalid("modalities", modalities, 'use ["text"]', "unsupported_parameter")
     best_of = body.get("best_of")
     if best_of is not None and best_of != (body.get("n") or 1):
-        raise invalid("best_of", best_of, "leave it out: Baton returns all n answers",
-                      "unsupported_parameter")
+        raise invalid(
+            "best_of", best_of, "leave it out: Baton returns all n answers", "unsupported_parameter"
+        )
 
 
 def steering_in(body: Mapping[str, Any], headers: list[tuple[bytes, bytes]]) -> Iterator[str]:
@@ -99,5 +101,3 @@ def steering_in(body: Mapping[str, Any], headers: list[tuple[bytes, bytes]]) -> 
     for header, _ in headers:
         if header in STEERING_HEADERS:
             yield header.decode()
-
-
