@@ -4,13 +4,24 @@ import itertools
 from typing import Any
 
 import httpx
+import msgspec
 import openai
 import pytest
-from gateway_fakes import HANG, MODEL, STARTED, ScriptedBackend, Served
+from gateway_fakes import (
+    HANG,
+    MODEL,
+    STARTED,
+    ScriptedBackend,
+    Served,
+    model_info,
+    tiny_tokenizer,
+)
 
 from baton.core.delivery import Finished, Tokens
 from baton.core.ids import Mode
 from baton.core.request import Usage
+from baton.runtime.gateway.prompts import chat_prompts, completion_prompts
+from baton.runtime.gateway.schema import ChatBody, CompletionBody, Message
 
 HELLO: list[Any] = [{"role": "user", "content": "hi"}]
 
@@ -302,3 +313,14 @@ def test_several_tokens_in_one_delivery(client: openai.OpenAI, backend: Scripted
     assert answer.choices[0].text == "one two three"
     answer = client.completions.create(model=MODEL, prompt="x", stop="two")
     assert answer.choices[0].text == "one "
+
+
+async def test_long_prompts_are_tokenized_on_a_thread() -> None:
+    tokenizer = tiny_tokenizer()
+    info = msgspec.structs.replace(model_info(tokenizer), max_model_len=1 << 20)
+    text = "hello world " * 5_000
+    [ids] = await completion_prompts(CompletionBody(prompt=text), tokenizer, info, 4)
+    assert tokenizer.decode(ids) == text
+    body = ChatBody(messages=[Message(role="user", content=text)])
+    [ids] = await chat_prompts(body, tokenizer, info)
+    assert text in tokenizer.decode(ids)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import httpx
+import openai
 import pytest
 from gateway_fakes import (
     CONFIG,
@@ -51,6 +52,16 @@ def test_disconnect_cancels_everything_at_once(
     assert sorted(backend.cancelled) == sorted(
         (request.request_id, "disconnect") for request in backend.submitted
     )
+
+
+def test_official_client_that_closes_its_stream(
+    client: openai.OpenAI, backend: ScriptedBackend
+) -> None:
+    backend.script = lambda request: [STARTED, *backend.tokens("some words"), HANG]
+    stream = client.completions.create(model=MODEL, prompt="x", stream=True)
+    assert next(iter(stream)).choices[0].text
+    stream.close()
+    wait_until(lambda: not backend.held)
 
 
 def test_half_closed_connection_counts_as_gone(served: Served, backend: ScriptedBackend) -> None:

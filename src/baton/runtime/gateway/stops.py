@@ -1,7 +1,10 @@
 """Stop strings: found across token boundaries, and never shown to the client in part."""
 
+from functools import lru_cache
 
-def _failure_table(pattern: str) -> list[int]:
+
+@lru_cache(maxsize=256)
+def _failure_table(pattern: str) -> tuple[int, ...]:
     """For each prefix length, the length of its longest proper border (Knuth-Morris-Pratt)."""
     table = [0] * (len(pattern) + 1)
     border = 0
@@ -11,7 +14,7 @@ def _failure_table(pattern: str) -> list[int]:
         if pattern[position] == pattern[border]:
             border += 1
         table[position + 1] = border
-    return table
+    return tuple(table)
 
 
 class StopMatcher:
