@@ -82,6 +82,28 @@ def serve(
     )
 
 
+@app.command()
+def compare(
+    model: ModelOption = None,
+    prompts: Annotated[Path | None, typer.Option(help=".txt or .jsonl to replay instead")] = None,
+    every_arm: Annotated[bool, typer.Option("--all", help="every way to transfer")] = False,
+    cases: Annotated[list[str] | None, typer.Option("--case", help="only this case")] = None,
+    list_cases: Annotated[bool, typer.Option("--list", help="name the cases and stop")] = False,
+    json_out: Annotated[Path | None, typer.Option("--json", help="write the result here")] = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """Prove that disaggregated answers equal colocated ones, bit for bit; exit 1 if not."""
+    from baton.bench.compare import command
+
+    loaded = _load(config, overrides, model)
+    if list_cases:
+        command.print_cases(loaded, _console)
+        return
+    plan = command.make_plan(loaded, prompts, cases or [], every_arm)
+    raise typer.Exit(command.compare_command(plan, _console, json_out))
+
+
 @app.command("config")
 def show_config(config: ConfigOption = None, overrides: SetOption = None) -> None:
     """Print every knob with its value, and the configuration's digest."""

@@ -1,0 +1,193 @@
+"""Runs cases on one deployment and brings back what it answered."""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from baton import __version__
+from baton.bench.compare.arm import Arm
+from baton.bench.compare.asking import ask_router
+from baton.bench.compare.calling import call_gateway
+from baton.bench.compare.case import Ask, Case, Round, prompt_of
+from baton.bench.compare.record import ArmRecords, Record
+from baton.bench.compare.trace import TraceFacts, read_traces, with_facts
+from baton.config import BatonConfig
+from baton.core.ids import Mode, Role
+from baton.core.layout import ModelInfo
+from baton.errors import BatonError
+from baton.runtime.deployment import Deployment, deploy
+from baton.runtime.gateway.app import create_app
+from baton.runtime.gateway.server import serve_app
+from baton.runtime.gateway.tokenizer import Tokenizer
+
+Progress = Callable[[str, int], None]
+"""Called with what goes on, and how many cases are done."""
+
+MakeCases = Callable[[ModelInfo, Tokenizer], Sequence[Case]]
+_POLL_S = 0.02
+_HOST = "127.0.0.1"
+
+
+async def run_arm(
+    arm: Arm,
+    config: BatonConfig,
+    make_cases: MakeCases,
+    on_ready: Callable[[ModelInfo], None],
+    progress: Progress,
+) -> ArmRecords:
+    """Bring an arm's deployment up, run the cases, take it down, and add what its trace says."""
+    with tempfile.TemporaryDirectory(prefix="baton-compare-") as folder:
+        traces = Path(folder)
+        deploying = deploy(config, lambda stage, _: progress(stage, 0), trace_dir=traces)
+        async with deploying as deployment:
+            progress("starting workers", 0)
+            await deployment.wait_ready(config.cluster.start_timeout_s)
+            started_s = time.monotonic()
+            info = deployment.router.info
+            assert info is not None, "a ready deployment has a model"
+            on_ready(info)
+            tokenizer = Tokenizer.load(deployment.model_path)
+            async with _gateway(deployment, tokenizer, config) as address:
+                runner = _Runner(arm, config, deployment, address, info)
+                await _guarded(deployment, runner, make_cases(info, tokenizer), progress)
+            duration_s = time.monotonic() - started_s
+            handoffs = deployment.router.node.counters[f"mode_{Mode.DISAGGREGATED}"]
+            progress("stopping", len(runner.done))
+        facts = read_traces(traces)
+    return ArmRecords(
+        arm=arm.name,
+        mode=arm.mode,
+        deterministic=info.deterministic,
+        records=runner.records(facts),
+        handoffs=handoffs,
+        duration_s=duration_s,
+    )
+
+
+async def _guarded(
+    deployment: Deployment, runner: "_Runner", cases: Sequence[Case], progress: Progress
+) -> None:
+    """Run the cases; a deployment that fails meanwhile ends them with its reason."""
+    tasks = [
+        asyncio.create_task(runner.run(cases, progress)),
+        asyncio.create_task(deployment.watch()),
+    ]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _gateway(
+    deployment: Deployment, tokenizer: Tokenizer, config: BatonConfig
+) -> AsyncIterator[tuple[str, int]]:
+    app = create_app(
+        deployment.router,
+        tokenizer,
+        config.gateway,
+        model_name=config.model.name,
+        version=__version__,
+    )
+    address: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        serve_app(app, _HOST, 0, on_started=lambda host, port: address.set_result((host, port)))
+    )
+    try:
+        while not (serving.done() or address.done()):
+            await asyncio.wait([serving], timeout=_POLL_S)
+        if serving.done():
+            serving.result()
+            raise BatonError("the gateway ended before it listened")
+        yield await address
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+class _Runner:
+    """The cases of one arm, one after another; only the requests of a round run together."""
+
+    def __init__(
+        self,
+        arm: Arm,
+        config: BatonConfig,
+        deployment: Deployment,
+        address: tuple[str, int],
+        info: ModelInfo,
+    ) -> None:
+        self._arm = arm
+        self._config = config
+        self._deployment = deployment
+        self._address = address
+        self._info = info
+        self.done: list[tuple[str, Record]] = []
+
+    def records(self, facts: TraceFacts) -> tuple[Record, ...]:
+        """Everything answered, with what the trace adds."""
+        layout = self._info.layout
+        return tuple(with_facts(record, key, facts, layout) for key, record in self.done)
+
+    async def run(self, cases: Sequence[Case], progress: Progress) -> None:
+        """Run every case."""
+        for index, case in enumerate(cases):
+            progress(case.name, index)
+            if case.calls:
+                self.done += await call_gateway(self._address, case)
+            else:
+                await self._run_rounds(case)
+
+    async def _run_rounds(self, case: Case) -> None:
+        before: list[tuple[int, ...]] = []
+        for number, one in enumerate(case.rounds):
+            if one.restart is not None and self._arm.mode is Mode.DISAGGREGATED:
+                await self._restart(one.restart)
+            labels = [f"{number}.{index}" for index in range(len(one.asks))]
+            prompts = [
+                prompt_of(case.name, label, ask, before, self._info)
+                for label, ask in zip(labels, one.asks, strict=True)
+            ]
+            records = await self._run_round(case.name, one, labels, prompts)
+            self.done += [(f"{case.name}/{record.label}", record) for record in records]
+            before = [p + r.tokens for p, r in zip(prompts, records, strict=True)]
+
+    async def _run_round(
+        self, case: str, one: Round, labels: list[str], prompts: list[tuple[int, ...]]
+    ) -> list[Record]:
+        asking = [
+            self._ask(case, label, ask, prompt)
+            for label, ask, prompt in zip(labels, one.asks, prompts, strict=True)
+        ]
+        if one.one_by_one and self._arm.mode is Mode.COLOCATED:
+            return [await each for each in asking]
+        return list(await asyncio.gather(*asking))
+
+    async def _ask(self, case: str, label: str, ask: Ask, prompt: tuple[int, ...]) -> Record:
+        record = await ask_router(self._deployment.router, case, label, ask, prompt)
+        if not self._config.worker.prefix_caching:
+            return record
+        return msgspec.structs.replace(
+            record, expected_visible=ask.visible, expected_cached=ask.cached
+        )
+
+    async def _restart(self, role: Role) -> None:
+        """Kill the workers of a role and wait until their next lives have joined."""
+        router, timeout_s = self._deployment.router, self._config.cluster.start_timeout_s
+        epochs = {v.info.worker_id: v.info.epoch for v in router.node.fleet if v.info.role is role}
+        for worker_id in epochs:
+            self._deployment.supervisor.kill(worker_id)
+        async with asyncio.timeout(timeout_s):
+            for worker_id, epoch in epochs.items():
+                view = router.node.fleet.get(worker_id)
+                while view is None or view.info.epoch == epoch:
+                    await asyncio.sleep(_POLL_S)
+                    view = router.node.fleet.get(worker_id)
