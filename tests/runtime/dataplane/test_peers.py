@@ -54,7 +54,7 @@ def test_a_dead_peer_is_noticed_without_a_disconnect(workers, remote):
 
 
 def test_a_frozen_peer_ends_in_a_deadline_and_delays_nobody(workers, remote):
-    source, other = workers("source", notify_timeout_ms=300), workers("other")
+    source, other = workers("source", notify_timeout_ms=600), workers("other")
     peer = remote(source.descriptor, MIB)
     source.plane.connect(peer.descriptor)
     source.plane.connect(other.descriptor)
@@ -73,7 +73,7 @@ def test_a_frozen_peer_ends_in_a_deadline_and_delays_nobody(workers, remote):
     started = time.monotonic()
     source.plane.put(order(other.descriptor, ((0, 0, 64),), reservation_id=2))
     other.take(1)
-    assert time.monotonic() - started < 0.2
+    assert time.monotonic() - started < 0.5
     os.kill(peer.process.pid, signal.SIGCONT)
 
 

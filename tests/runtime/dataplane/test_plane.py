@@ -208,8 +208,9 @@ def test_other_threads_run_during_a_large_put(workers):
     counter.join()
     assert done.error is None
     during = [tick for tick in ticks if started < tick < ended]
-    assert len(during) > 30
-    assert max(np.diff(during)) < 0.05
+    assert len(during) > 10
+    # With the lock held, the counter would stand still for nearly all of the put.
+    assert max(np.diff(during)) < 0.7 * (ended - started)
 
 
 def test_rates_are_calibrated_and_learn(pair):

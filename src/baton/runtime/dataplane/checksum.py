@@ -18,7 +18,7 @@ piece fit in 1 MiB of L2 together, and smaller pieces measured no faster."""
 
 _HELD_NBYTES = 64 << 10
 """Runs up to this size are copied with the interpreter lock held, for less than 10 us each: giving
-it up and taking it back costs as much, and beside a busy Python thread 5 ms each time."""
+it up and taking it back costs as much, and up to 5 ms beside a busy Python thread."""
 
 
 def _never() -> bool:
