@@ -120,6 +120,9 @@ class SourceSide:
                 continue
             job.transfer.mark_ready(layer, end)
             self._send_ready(job)
+            last = layer == self._context.layout.num_layers - 1
+            if last and end == len(job.sequence.tokens):
+                self._context.trace("last_layer_ready", job.fence)
 
     def on_computed(self, sequence: Sequence, sampled: Sampled | None) -> None:
         """A batch that held this sequence is over; `sampled` is there after the last row."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from baton.core.messages import PROTOCOL_VERSION, Envelope, Message
 
 _HIGH_WATER_MARK = 65_536
 _LINGER_MS = 500
+_MAX_REFUSED = 16
 COMPATIBILITY = f"baton/{PROTOCOL_VERSION} {digest(msgspec.json.schema(Envelope))}".encode()
 """First frame of every message. The digest covers every field of every message type."""
 
@@ -31,6 +33,7 @@ class ControlChannel:
         self._inbox.set_hwm(_HIGH_WATER_MARK)
         self._inbox.bind(endpoint)
         self._outboxes: dict[str, zmq.Socket[bytes]] = {}
+        self._refused: set[bytes] = set()
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(Envelope)
 
@@ -66,12 +69,23 @@ class ControlChannel:
         while True:
             frames = await self._inbox.recv_multipart()
             if len(frames) != 2 or frames[0] != COMPATIBILITY:
-                self.counters["incompatible_messages"] += 1
+                self._refuse(frames[0])
                 continue
             try:
                 return self._decoder.decode(frames[1])
             except msgspec.DecodeError:
                 self.counters["malformed_messages"] += 1
+
+    def _refuse(self, header: bytes) -> None:
+        """Say once, by name, that a peer speaks another version of the protocol."""
+        self.counters["incompatible_messages"] += 1
+        if header not in self._refused and len(self._refused) < _MAX_REFUSED:
+            self._refused.add(header)
+            print(
+                f"{self._process_id}: refused a message of protocol {header[:80]!r}; this process "
+                f"speaks {COMPATIBILITY.decode()!r}: install the same kvbaton on every worker",
+                file=sys.stderr,
+            )
 
     def close(self) -> None:
         """Close every socket; what was queued gets a moment to leave."""

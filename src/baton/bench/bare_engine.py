@@ -1,0 +1,61 @@
+"""The engine alone, without nodes, threads or transport: the floor that serving is held to."""
+
+import statistics
+import time
+from pathlib import Path
+
+from baton.bench.traffic import prompt_of
+from baton.config import BatonConfig
+from baton.core.request import SamplingParams
+from baton.core.work import Batch, WorkItem
+from baton.engine.engine import Engine
+
+_STEPS = 16
+
+
+class BareEngine:
+    """One engine over a private pool, driven step by step."""
+
+    def __init__(self, path: Path, config: BatonConfig) -> None:
+        self._engine = Engine.load(path, config=config.model, block_size=config.worker.block_size)
+        self._block_size = config.worker.block_size
+        self._chunk = config.worker.max_batch_tokens
+        self._num_blocks = config.worker.kv_nbytes // self._engine.info.layout.bytes_per_block
+        self._engine.bind_pool(None, self._num_blocks)
+
+    def step_ms(self, batch: int, context: int) -> float:
+        """A decode step of `batch` sequences at `context`, or with batch 0 a whole prefill."""
+        if not batch:
+            return self._prefill(0, context)
+        for row in range(batch):
+            self._prefill(row, context)
+        durations = []
+        for step in range(_STEPS):
+            items = tuple(self._item(row, context + step, 1, context) for row in range(batch))
+            begin = time.perf_counter()
+            self._engine.execute(Batch(batch_id=step, items=items))
+            durations.append(1000 * (time.perf_counter() - begin))
+        return statistics.median(durations)
+
+    def _prefill(self, row: int, context: int) -> float:
+        begin = time.perf_counter()
+        for start in range(0, context, self._chunk):
+            rows = min(self._chunk, context - start)
+            item = self._item(row, start, rows, context)
+            result = self._engine.execute(Batch(batch_id=0, items=(item,)))
+            assert not result.error, result.error
+        return 1000 * (time.perf_counter() - begin)
+
+    def _item(self, row: int, start: int, rows: int, context: int) -> WorkItem:
+        per_sequence = -(-(context + _STEPS) // self._block_size)
+        tokens = prompt_of(context + _STEPS, self._engine.info.vocab_size, row)
+        return WorkItem(
+            request_id=str(row),
+            generation=1,
+            token_ids=tokens[start : start + rows],
+            start=start,
+            num_prompt_tokens=context,
+            block_table=tuple(range(row * per_sequence, (row + 1) * per_sequence)),
+            sample=start + rows >= context,
+            sampling=SamplingParams(max_tokens=_STEPS, temperature=0.0),
+        )
