@@ -163,5 +163,5 @@ def covers_exactly(chunks: Sequence[ChunkSpec], num_layers: int, num_blocks: int
                 cells.add((layer, block))
                 count += 1
     expected = num_layers * num_blocks
-    in_range = all(layer < num_layers and block < num_blocks for layer, block in cells)
+    in_range = all(0 <= a < num_layers and 0 <= b < num_blocks for a, b in cells)
     return count == expected and len(cells) == expected and in_range

@@ -170,6 +170,8 @@ class DestinationTransfer:
             ("token_start_mismatch", lambda: request.token_start == self.grant.token_start),
             ("num_tokens_mismatch", lambda: request.num_tokens == self.grant.num_tokens),
             ("direction_mismatch", lambda: placement.direction == self.grant.direction),
+            ("schedule_mismatch", lambda: placement.schedule == self.grant.schedule),
+            ("cached_tokens", lambda: 0 <= manifest.num_cached_tokens < self.grant.num_tokens),
             ("chunk_set_mismatch", lambda: tuple(specs) == self.plan),
             ("coverage", lambda: covers_exactly(specs, self.layout.num_layers, num_blocks)),
             ("first_token_index", lambda: manifest.first_token.index == len(self.output_token_ids)),
