@@ -27,9 +27,11 @@ def token_budget_batch(
     """Decode rows first, one each, then first-come-first-served prefill chunks to the budget.
 
     Returns (key, rows). A decode never waits for a prompt; the budget bounds how long one step
-    may take. With no decodes the same function is a phase-pure prefill policy.
+    may take. Nobody overtakes a prompt that was cut, so at most the last one of a step is. With no
+    decodes the same function is a phase-pure prefill policy.
     """
-    chosen = [(key, 1) for key in decodes[: limits.max_num_seqs]]
+    most = min(limits.max_num_seqs, limits.max_batch_tokens)
+    chosen = [(key, 1) for key in decodes[:most]]
     budget = limits.max_batch_tokens - len(chosen)
     for waiting in prefills:
         if len(chosen) >= limits.max_num_seqs or budget <= 0:
@@ -39,6 +41,8 @@ def token_budget_batch(
             break
         chosen.append((waiting.key, rows))
         budget -= rows
+        if rows < waiting.num_rows:
+            break
     return chosen
 
 
