@@ -42,11 +42,16 @@ class MoveChunk(_Effect, frozen=True, kw_only=True):
 
 
 class DigestChunk(_Effect, frozen=True, kw_only=True):
-    """Read a chunk back from this worker's own pool and sum it; answer with ChunkDigested."""
+    """Settle a chunk in this worker's own memory and sum its bytes; answer with ChunkDigested.
+
+    `inward`: it was received; after the answer the device can read it (DEVICE_VISIBLE). Outward:
+    it is about to be offered to a reader; after the answer a peer can read it.
+    """
 
     reservation_id: int
     chunk: ChunkSpec
     local_blocks: tuple[int, ...]
+    inward: bool
 
 
 class CancelIo(_Effect, frozen=True, kw_only=True):

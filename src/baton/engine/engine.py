@@ -95,7 +95,9 @@ class Engine:
                 for item in batch.items:
                     if item.start < item.num_prompt_tokens <= item.end:
                         pool.zero_tail(item.block_table, item.num_prompt_tokens)
-                step = plan(batch, info.layout.block_size, self._built.forward.pad, on_layer)
+                step = plan(
+                    batch, info.layout.block_size, self._built.forward.pad, pool.reporter(on_layer)
+                )
                 logits = self._built.forward.run(step, pool)
                 asking = [item for item in batch.items if item.sample]
                 sampled = sample(asking, logits, info.eos_token_ids)

@@ -1,6 +1,6 @@
 """The paged K/V pool: one tensor `[layer][block][K|V][kv head][slot][dim]`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import xxhash
@@ -43,11 +43,34 @@ class Pool:
                 )
             flat = torch.frombuffer(buffer, dtype=torch.uint8, count=nbytes)
             self.tensor = flat.view(dtype).view(shape)
+        self.layer_events: dict[int, torch.cuda.Event] = {}
+        """By layer, the event after which its latest rows may be copied; empty on a CPU."""
         self.layout = layout
         self.num_blocks = num_blocks
+        self.layer_events: dict[int, torch.cuda.Event] = {}
         self.layers = list(self.tensor.unbind(0))
         on_host = self.tensor.device.type == "cpu" and dtype == torch.float32
         self.arrays = [layer.numpy() for layer in self.layers] if on_host else []
+
+    def layer_written(self, layer: int) -> None:
+        """On a GPU, mark where in the stream this step's rows of `layer` are final."""
+        if self.tensor.is_cuda:
+            event = torch.cuda.Event()
+            event.record()
+            self.layer_events[layer] = event
+
+    def reporter(self, on_layer: Callable[[int], None] | None) -> Callable[[int], None] | None:
+        """`on_layer`, on CUDA preceded by an event: the host is told before the device is done."""
+        if on_layer is None or self.tensor.device.type != "cuda":
+            return on_layer
+
+        def report(layer: int) -> None:
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record()  # type: ignore[no-untyped-call]
+            self.layer_events[layer] = event
+            on_layer(layer)
+
+        return report
 
     def zero_tail(self, block_table: Sequence[int], num_tokens: int) -> None:
         """Zero the slots behind row `num_tokens - 1` in its block, in all layers.
@@ -71,5 +94,5 @@ class Pool:
         for layer in self.layers:
             rows = layer.index_select(0, index).permute(1, 2, 0, 3, 4).flatten(2, 3)
             rows = rows[:, :, :num_tokens].contiguous().cpu()
-            state.update(rows.view(torch.uint8).numpy())
+            state.update(rows.view(torch.uint8).numpy().data)
         return str(state.hexdigest())

@@ -118,17 +118,16 @@ class DestinationSide:
             self._abort(incoming, "duplicate_with_other_bytes")
         elif arrival is not Arrival.NEW:
             self._context.counters[f"{arrival}_chunks"] += 1
-        elif self._context.transfer.checksum and transfer.grant.direction is Direction.PUSH:
+        else:
             spec = transfer.spec(chunk_id)
             self._context.emit(
                 DigestChunk(
                     reservation_id=incoming.fence.reservation_id,
                     chunk=spec,
                     local_blocks=transfer.blocks_of(spec),
+                    inward=True,
                 )
             )
-        else:
-            self._see(incoming, chunk_id, checksum)
 
     def on_digested(self, event: ChunkDigested) -> None:
         """The bytes were read back from this worker's own memory: DEVICE_VISIBLE, or corrupt."""

@@ -174,22 +174,15 @@ class SourceSide:
                         remote_blocks=transfer.remote_blocks_of(spec),
                     )
                 )
-            elif self._context.transfer.checksum:
+            else:  # readable for the peer only once it is settled and summed
                 self._context.emit(
                     DigestChunk(
                         reservation_id=fence.reservation_id,
                         chunk=spec,
                         local_blocks=transfer.blocks_of(spec),
+                        inward=False,
                     )
                 )
-            else:
-                transfer.summed(spec.chunk_id, 0)
-        if not push:
-            ids = tuple(spec.chunk_id for spec in ready)
-            self._context.send(
-                fence.destination_id,
-                ChunksReady(fence=fence, chunk_ids=ids, source_block_ids=transfer.local_blocks),
-            )
 
     def on_moved(self, event: ChunkMoved) -> bool:
         """A push ended. False when the reservation is not one of this side's."""
@@ -204,6 +197,16 @@ class SourceSide:
         job = self._by_reservation.get(event.reservation_id)
         if job is None or job.transfer is None:
             return False
+        live = job.transfer.state is CopyState.COMPUTING and not event.error
+        if live and job.grant.direction is Direction.PULL:
+            self._context.send(
+                job.fence.destination_id,
+                ChunksReady(
+                    fence=job.fence,
+                    chunk_ids=(event.chunk_id,),
+                    source_block_ids=job.transfer.local_blocks,
+                ),
+            )
         self._take_checksum(job, event.chunk_id, event.checksum, event.error)
         return True
 

@@ -13,24 +13,17 @@ from baton.core.events import Event
 from baton.core.messages import Hello, Load, PeerDown, PeerUp, Refused
 from baton.core.snapshot import Rates, WorkerInfo
 from baton.engine.engine import Engine
+from baton.engine.staging import Staging
 from baton.errors import BatonError, RemoteProtocolError
 from baton.nodes.context import ROUTER
 from baton.nodes.worker import Worker
 from baton.runtime.channel import ControlChannel
 from baton.runtime.clock import now_us
-from baton.runtime.dataplane import (
-    Arena,
-    DigestOrder,
-    Finished,
-    PutOrder,
-    Quiesced,
-    Received,
-    RegionDescriptor,
-    ShmDataPlane,
-)
+from baton.runtime.dataplane import Arena, RegionDescriptor, ShmDataPlane
 from baton.runtime.engine_thread import EngineThread
-from baton.runtime.regions import block_runs, local_runs
+from baton.runtime.mover import ChunkMover
 from baton.runtime.spec import WorkerSpec
+from baton.runtime.staging_thread import StagingThread
 from baton.runtime.trace_log import TraceLog
 
 
@@ -47,7 +40,6 @@ class WorkerHost:
         self._num_blocks = num_blocks
         self._layout = engine.info.layout
         self._peers: dict[str, WorkerInfo] = {}
-        self._digesting: set[int] = set()
         self._stop = asyncio.Event()
         self._refused = ""
         self._timer: asyncio.TimerHandle | None = None
@@ -55,10 +47,18 @@ class WorkerHost:
         self._loop = asyncio.get_running_loop()
         arena_nbytes = num_blocks * self._layout.bytes_per_block
         self._arena = Arena.create(spec.worker_id, arena_nbytes, epoch=spec.epoch)
-        engine.bind_pool(self._arena.buffer[:arena_nbytes].data, num_blocks)
+        staging = self._bind_pool(self._arena.buffer[:arena_nbytes].data)
         self._plane = ShmDataPlane(checksum=spec.config.transfer.checksum)
         self._region = self._plane.register(self._arena)
         self._channel = ControlChannel(spec.worker_id, spec.epoch, spec.endpoint)
+        self._mover = ChunkMover(
+            self._plane,
+            self._layout,
+            num_blocks,
+            self._feed,
+            checksum=spec.config.transfer.checksum,
+            staging=staging,
+        )
         self._threads = EngineThread(engine, self._loop, self._feed)
         rates = self._plane.calibrate()
         self._node = Worker(
@@ -76,9 +76,18 @@ class WorkerHost:
             ),
         )
 
+    def _bind_pool(self, mirror: memoryview) -> StagingThread | None:
+        """The pool is the arena itself or, on a device, beside it with the arena as its mirror."""
+        staged = self._spec.config.transfer.staging == "always"
+        if not staged and self._engine.info.device == "cpu":
+            self._engine.bind_pool(mirror, self._num_blocks)
+            return None
+        self._engine.bind_pool(None, self._num_blocks)
+        return StagingThread(Staging(self._engine.pool, mirror), self._loop)
+
     async def run(self) -> str:
         """Serve until stopped; returns why the router refused this worker, or ""."""
-        self._loop.add_reader(self._plane.fileno(), self._on_plane)
+        self._loop.add_reader(self._plane.fileno(), self._mover.on_readable)
         self._channel.connect(ROUTER, self._spec.router_endpoint)
         self._channel.send(ROUTER, Hello(info=self._info()))
         receiving = asyncio.create_task(self._receive())
@@ -100,6 +109,7 @@ class WorkerHost:
         if self._timer is not None:
             self._timer.cancel()
         self._threads.close()
+        self._mover.close()
         self._loop.remove_reader(self._plane.fileno())
         self._plane.close()
         self._channel.close()
@@ -156,49 +166,6 @@ class WorkerHost:
             self._channel.disconnect(worker_id)
         self._plane.disconnect(worker_id, epoch)
 
-    def _on_plane(self) -> None:
-        for completion in self._plane.poll():
-            match completion:
-                case Received():
-                    self._feed(
-                        events.ChunkArrived(
-                            source_id=completion.source_id,
-                            source_epoch=completion.source_epoch,
-                            reservation_id=completion.reservation_id,
-                            chunk_id=completion.chunk_id,
-                            nbytes=completion.nbytes,
-                            checksum=completion.checksum,
-                        )
-                    )
-                case Quiesced(reservation_id=reservation_id):
-                    self._feed(events.IoQuiesced(reservation_id=reservation_id))
-                case Finished():
-                    self._on_finished(completion)
-
-    def _on_finished(self, done: Finished) -> None:
-        error = f"{done.error} {done.detail}".strip() if done.error else ""
-        if done.handle in self._digesting:
-            self._digesting.discard(done.handle)
-            self._feed(
-                events.ChunkDigested(
-                    reservation_id=done.reservation_id,
-                    chunk_id=done.chunk_id,
-                    checksum=done.checksum,
-                    error=error,
-                )
-            )
-            return
-        self._feed(
-            events.ChunkMoved(
-                reservation_id=done.reservation_id,
-                chunk_id=done.chunk_id,
-                nbytes=done.nbytes,
-                checksum=done.checksum,
-                duration_us=done.duration_us,
-                error=error,
-            )
-        )
-
     def _feed(self, event: Event) -> None:
         at_us = now_us()
         for effect in self._node.handle(event, at_us):
@@ -224,15 +191,9 @@ class WorkerHost:
             case effects.MoveChunk():
                 self._move(effect)
             case effects.DigestChunk():
-                runs = local_runs(self._layout, effect.chunk, effect.local_blocks, self._num_blocks)
-                order = DigestOrder(
-                    reservation_id=effect.reservation_id,
-                    chunk_id=effect.chunk.chunk_id,
-                    runs=runs,
-                )
-                self._digesting.add(self._plane.digest(order))
+                self._mover.digest(effect)
             case effects.CancelIo(reservation_id=reservation_id):
-                self._plane.cancel(reservation_id)
+                self._mover.cancel(reservation_id)
             case effects.DigestKV():
                 self._threads.submit(effect)
             case effects.Trace():
@@ -242,33 +203,8 @@ class WorkerHost:
 
     def _move(self, effect: effects.MoveChunk) -> None:
         peer = self._peers.get(effect.peer_id)
-        if peer is None or peer.epoch != effect.peer_epoch:
-            failed = events.ChunkMoved(
-                reservation_id=effect.reservation_id,
-                chunk_id=effect.chunk.chunk_id,
-                nbytes=0,
-                checksum=0,
-                error="peer gone",
-            )
-            self._loop.call_soon(self._feed, failed)
-            return
-        self._plane.put(
-            PutOrder(
-                peer_id=effect.peer_id,
-                peer_epoch=effect.peer_epoch,
-                reservation_id=effect.reservation_id,
-                chunk_id=effect.chunk.chunk_id,
-                direction="write" if effect.write else "read",
-                runs=block_runs(
-                    self._layout,
-                    effect.chunk,
-                    effect.local_blocks,
-                    self._num_blocks,
-                    effect.remote_blocks,
-                    peer.num_blocks,
-                ),
-            )
-        )
+        live = peer is not None and peer.epoch == effect.peer_epoch
+        self._mover.move(effect, peer.num_blocks if peer is not None and live else None)
 
     def _host_counters(self) -> dict[str, int]:
         stats = self._plane.stats()

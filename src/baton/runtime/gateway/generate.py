@@ -14,6 +14,7 @@ from baton.core.delivery import Started
 from baton.core.layout import ModelInfo
 from baton.core.request import Request, Token
 from baton.errors import RequestRejected
+from baton.runtime.clock import now_us
 from baton.runtime.gateway.backend import Backend
 from baton.runtime.gateway.choice import Choice, Piece, total_usage
 from baton.runtime.gateway.exchange import Exchange, Headers
@@ -125,7 +126,7 @@ class Generation:
     ) -> list[Choice]:
         exchange = self._exchange
         single = len(prompts) * params.n == 1
-        arrival_us = int(exchange.arrival * 1e6)
+        arrival_us = now_us() - int((time.perf_counter() - exchange.arrival) * 1e6)
         choices = []
         for prompt_index, token_ids in enumerate(prompts):
             for copy in range(params.n):
