@@ -234,6 +234,17 @@ def test_completion_logprobs(client: openai.OpenAI, backend: ScriptedBackend) ->
     assert -9999.0 in logprobs.top_logprobs[0].values()
 
 
+def test_completion_logprobs_of_parts_of_a_character(
+    client: openai.OpenAI, backend: ScriptedBackend
+) -> None:
+    backend.script = lambda request: backend.says(request, "aé!")
+    logprobs = client.completions.create(model=MODEL, prompt="x", logprobs=0).choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.tokens == ["a", "bytes:\\xc3", "bytes:\\xa9", "!"]
+    assert logprobs.text_offset == [0, 1, 1, 2]
+    assert logprobs.top_logprobs is None
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 def test_stop_string(path: str, stream: bool, http: httpx.Client, backend: ScriptedBackend) -> None:

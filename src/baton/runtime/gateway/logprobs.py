@@ -1,5 +1,6 @@
 """Log probabilities in OpenAI's two forms: chat (with bytes) and completions (parallel lists)."""
 
+import codecs
 import math
 from typing import Any
 
@@ -35,21 +36,28 @@ def completion_logprobs(
 ) -> dict[str, Any]:
     """`choices[].logprobs` of the completions endpoint."""
 
-    def text(token_id: int) -> str:
-        return tokenizer.token_bytes(token_id).decode(errors="replace")
+    def name_of(token_id: int) -> str:
+        data = tokenizer.token_bytes(token_id)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:  # as OpenAI writes parts of a character; keys stay distinct
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
 
-    names = [text(token.token_id) for token in tokens]
+    names = [name_of(token.token_id) for token in tokens]
     offsets = []
-    for token, name in zip(tokens, names, strict=True):
+    utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+    for token in tokens:
         offsets.append(text_offset)
         if not tokenizer.is_special(token.token_id):
-            text_offset += len(name)
+            text_offset += len(utf8.decode(tokenizer.token_bytes(token.token_id)))
     top: list[dict[str, float]] | None = None
     if num_top > 0:
         top = []
         for token, name in zip(tokens, names, strict=True):
             # The drawn token is always listed, so there may be one more than asked for.
-            row = {text(one.token_id): _finite(one.logprob) for one in token.top_logprobs[:num_top]}
+            row = {
+                name_of(one.token_id): _finite(one.logprob) for one in token.top_logprobs[:num_top]
+            }
             row.setdefault(name, _finite(token.logprob))
             top.append(row)
     return {
