@@ -35,12 +35,15 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "LlamaConfig",
         {
             "rope_parameters": {
-                "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0,
-                "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                "rope_type": "llama3",
+                "rope_theta": 10000.0,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
                 "original_max_position_embeddings": 64,
             }
         },
-    ),  # fmt: skip
+    ),
     "qwen2": ("Qwen2Config", {}),
     "qwen3": ("Qwen3Config", {}),
     "mistral": ("MistralConfig", {"sliding_window": 24}),
@@ -50,9 +53,12 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gemma3": (
         "Gemma3TextConfig",
-        {"sliding_window": 24, "query_pre_attn_scalar": 16,
-         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
-    ),  # fmt: skip
+        {
+            "sliding_window": 24,
+            "query_pre_attn_scalar": 16,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    ),
     "gpt-oss": (
         "GptOssConfig",
         {"sliding_window": 24, "num_local_experts": 4, "num_experts_per_tok": 2},

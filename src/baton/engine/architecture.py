@@ -52,7 +52,9 @@ def describe(config: Any) -> Shape:
 
 
 def _refusal(config: Any) -> str:
-    get = lambda name: getattr(config, name, None)  # noqa: E731
+    def get(name: str) -> Any:
+        return getattr(config, name, None)
+
     if get("is_encoder_decoder"):
         return "an encoder-decoder; only decoder-only models are served"
     if get("kv_lora_rank"):
@@ -61,7 +63,8 @@ def _refusal(config: Any) -> str:
         return "a quantised checkpoint; give float32 or bfloat16 weights"
     strange = sorted(set(get("layer_types") or ()) - _LAYER_TYPES)
     if strange:
-        return f"layers of type {', '.join(strange)}; only full and sliding attention have plain K/V"
+        names = ", ".join(strange)
+        return f"layers of type {names}; only full and sliding attention have plain K/V"
     if get("num_kv_shared_layers"):
         return "layers that share the K/V of other layers"
     if get("attention_chunk_size"):
@@ -94,6 +97,7 @@ def load_model(path: Path, config: Any, dtype: Any, device: str) -> Any:
     import transformers
 
     name = config.model_type
+    transformers.utils.logging.disable_progress_bar()
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
             str(path), dtype=dtype, attn_implementation="eager", local_files_only=True

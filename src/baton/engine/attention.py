@@ -21,7 +21,7 @@ class Attention:
     def __init__(self, ops: TorchOps, canonical: bool) -> None:
         self.ops = ops
         self.canonical = canonical
-        self._bands: dict[tuple[int, int], Tensor] = {}
+        self._bands: dict[tuple[int, int, int], Tensor] = {}
 
     def run(
         self, q: Tensor, width: int, step: Step, pool: Pool, layer: int, spec: AttentionSpec
@@ -58,13 +58,9 @@ class Attention:
             here = slice(segment.row + rows.start - start, segment.row + rows.stop - start)
             query = q[here, : out.shape[1]]
             if rows.stop - rows.start < width:
-                query = functional.pad(
-                    query, (0, 0, rows.start - begin, begin + width - rows.stop)
-                )
+                query = functional.pad(query, (0, 0, rows.start - begin, begin + width - rows.stop))
             span = slice(key_begin - first, begin + width - first)
-            result = self._block(
-                query, keys[:, span], values[:, span], begin - key_begin, spec
-            )
+            result = self._block(query, keys[:, span], values[:, span], begin - key_begin, spec)
             out[here] = result[rows.start - begin : rows.stop - begin]
 
     def _block(

@@ -18,7 +18,7 @@ from baton.engine.identity import identify
 from baton.engine.ops import TorchOps
 from baton.engine.plain import PlainForward, is_plain
 from baton.engine.pool import TORCH_DTYPES
-from baton.engine.selftest import Reference, make_reference
+from baton.engine.selftest import Reference, make_reference, warm
 from baton.errors import ConfigError
 
 Progress = Callable[[str, float], None]
@@ -54,6 +54,7 @@ def build(path: Path, config: ModelConfig, block_size: int, report: Progress) ->
         obstacle = _obstacle(config)
         forward = make_forward(model, config, shape, max_len, canonical=not obstacle)
         obstacle = obstacle or linear.rows_differ(forward.linears)
+        warm(forward, layout)
         report("identify", 0.8)
         info = ModelInfo(
             name=config.name,
@@ -103,7 +104,7 @@ def make_ops(config: ModelConfig) -> TorchOps:
     if config.dtype == "float32":
         try:
             from baton.engine.numba_ops import NumbaOps
-        except ImportError:
+        except (ImportError, RuntimeError):  # absent, or nowhere to keep compiled kernels
             return TorchOps(batched=False)
         return NumbaOps()
     return TorchOps(batched=False)

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from baton.engine.kernels import F32, _exact, _exp, _reduce
+from baton.engine.kernels import F32, _exp, exact, reduction
 
 U64 = np.uint64
 
 
-@_reduce
+@reduction
 def _scores(
     q: Any, qo: Any, k: Any, ko: Any, count: Any, dim: Any, scale: Any, out: Any, oo: Any
 ) -> Any:
@@ -46,7 +46,7 @@ def _scores(
     return top
 
 
-@_exact
+@exact
 def _accumulate(w: Any, wo: Any, v: Any, vo: Any, count: Any, dim: Any, out: Any, oo: Any) -> Any:
     """`out += w @ v` in slot order, eight slots for each load and store; returns sum(w)."""
     total = F32(0.0)
@@ -78,13 +78,13 @@ def _accumulate(w: Any, wo: Any, v: Any, vo: Any, count: Any, dim: Any, out: Any
     return total
 
 
-@_exact
+@exact
 def _cap(a: Any, count: Any, softcap: Any) -> None:
     for s in range(count):
         a[s] = F32(math.tanh(a[s] / softcap)) * softcap
 
 
-@_exact
+@exact
 def _rescale(state: Any, head: Any, top: Any, dim: Any, out: Any, oo: Any) -> None:
     """Raise the running maximum of `head` to `top`: shrink its sum and its output."""
     factor = _exp(state[0, head] - top)
@@ -94,13 +94,13 @@ def _rescale(state: Any, head: Any, top: Any, dim: Any, out: Any, oo: Any) -> No
         out[oo + d] *= factor
 
 
-@_exact
+@exact
 def _exponentials(a: Any) -> None:
     for s in range(a.shape[0]):
         a[s] = _exp(a[s])
 
 
-@_exact
+@exact
 def paged_decode(
     q: Any, rows: Any, positions: Any, tables: Any, starts: Any, pool: Any,
     window: Any, scale: Any, softcap: Any, out: Any,

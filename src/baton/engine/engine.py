@@ -70,6 +70,10 @@ class Engine:
         """Use `buffer` (writable, kept alive by the caller) as pool, or private memory if None."""
         self._pool = Pool(self.info.layout, num_blocks, self.info.device, buffer)
 
+    def unbind_pool(self) -> None:
+        """Let go of the pool, so that its owner can close the shared memory behind it."""
+        self._pool = None
+
     def execute(self, batch: Batch, on_layer: Callable[[int], None] | None = None) -> BatchResult:
         """Run one step: write K/V of every row and draw a token for each item that asks.
 
@@ -95,9 +99,7 @@ class Engine:
                 for item in batch.items:
                     if item.start < item.num_prompt_tokens <= item.end:
                         pool.zero_tail(item.block_table, item.num_prompt_tokens)
-                step = plan(
-                    batch, info.layout.block_size, self._built.forward.pad, pool.reporter(on_layer)
-                )
+                step = plan(batch, info.layout.block_size, self._built.forward.pad, on_layer)
                 logits = self._built.forward.run(step, pool)
                 asking = [item for item in batch.items if item.sample]
                 sampled = sample(asking, logits, info.eos_token_ids)

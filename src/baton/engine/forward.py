@@ -4,6 +4,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from baton.engine.attention import Attention
 from baton.engine.linear import Linear
 from baton.engine.pool import Pool
 from baton.engine.step import Step
@@ -15,6 +16,7 @@ class Forward(Protocol):
     linears: list[Linear]
     device: str
     min_rows: int
+    attention: Attention
 
     def pad(self, num_rows: int) -> int:
         """Rows to run for `num_rows` rows; the extra ones are padding."""

@@ -50,15 +50,17 @@ def paged_attention(
     layout, rows = run.pool.layout, run.step.num_rows
     expected = (1, layout.num_kv_heads, run.step.num_padded, layout.head_dim)
     if tuple(key.shape) != expected or tuple(value.shape) != expected:
+        shapes = f"K {tuple(key.shape)} and V {tuple(value.shape)}"
         raise ModelRefused(
-            f"layer {layer} has K {tuple(key.shape)} and V {tuple(value.shape)}, the pool "
-            f"{expected}; models with different K and V (MLA) or mixed head sizes are not served"
+            f"{type(module).__name__}: layer {layer} has {shapes}, the pool {expected}; "
+            "models with different K and V (MLA) or mixed head sizes are not served"
         )
     run.layers.append(layer)
     run.ops.write_kv(
         key[0, :, :rows].transpose(0, 1), value[0, :, :rows].transpose(0, 1),
         run.step, run.pool, layer,
     )  # fmt: skip
+    run.pool.layer_written(layer)
     if run.step.on_layer is not None:
         run.step.on_layer(layer)
     spec = AttentionSpec(
@@ -83,7 +85,7 @@ class GenericForward:
 
         AttentionInterface.register(IMPLEMENTATION, paged_attention)
         model.set_attn_implementation(IMPLEMENTATION)
-        self._model, self._ops, self._attention = model, ops, attention
+        self._model, self._ops, self.attention = model, ops, attention
         self.device = str(model.device)
         self._num_layers, self.min_rows = num_layers, min_rows
         self._multiple = _row_multiple(model.config) if pad_vectors else 1
@@ -95,7 +97,7 @@ class GenericForward:
 
     def run(self, step: Step, pool: Pool) -> Tensor:
         """Logits of the step's sample rows."""
-        run = _Run(step, pool, self._ops, self._attention)
+        run = _Run(step, pool, self._ops, self.attention)
         token = _RUN.set(run)
         device = pool.tensor.device
         try:

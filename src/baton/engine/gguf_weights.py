@@ -77,9 +77,7 @@ def _hf_name(name: str) -> str | None:
     return None
 
 
-def _tensors(
-    reader: Any, heads: int, kv_heads: int
-) -> Iterator[tuple[str, NDArray[np.float32]]]:
+def _tensors(reader: Any, heads: int, kv_heads: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
     from gguf.quants import dequantize
 
     for tensor in reader.tensors:

@@ -14,7 +14,8 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.ji
 _MASK_FIELDS = ("sliding_window", "layer_types", "use_sliding_window", "max_window_layers",
                 "attn_logit_softcapping", "query_pre_attn_scalar", "is_causal")  # fmt: skip
 _POSITION_FIELDS = ("rope_parameters", "rope_scaling", "rope_theta", "head_dim",
-                    "max_position_embeddings", "partial_rotary_factor", "no_rope_layers")  # fmt: skip
+                    "max_position_embeddings", "partial_rotary_factor",
+                    "no_rope_layers")  # fmt: skip
 
 
 def identify(path: Path, config: Any, name: str) -> ModelIdentity:

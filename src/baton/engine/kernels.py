@@ -5,20 +5,31 @@ never on the number of rows; everything else is evaluated as written. All releas
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 
 F32 = np.float32
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 # The numpy error model has no test for division by zero, which would keep loops scalar.
 _options = {"nogil": True, "cache": True, "error_model": "numpy"}
-_exact = numba.njit(fastmath={"contract"}, **_options)
-_reduce = numba.njit(fastmath={"reassoc", "nsz", "contract"}, **_options)
 
 
-@_exact
+def exact(function: Kernel) -> Kernel:
+    """Compile so that every operation is evaluated as written; multiply-adds may fuse."""
+    return cast(Kernel, numba.njit(fastmath={"contract"}, **_options)(function))
+
+
+def reduction(function: Kernel) -> Kernel:
+    """Compile so that sums may be split into vector lanes."""
+    flags = {"reassoc", "nsz", "contract"}
+    return cast(Kernel, numba.njit(fastmath=flags, **_options)(function))
+
+
+@exact
 def _exp(x: Any) -> Any:
     """exp(x) for x <= 0, to 2e-7 relative; below -87 it stays at exp(-87)."""
     x = max(x, F32(-87.0))
@@ -34,7 +45,7 @@ def _exp(x: Any) -> Any:
     return p * np.int32((n + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
-@_reduce
+@reduction
 def _dot(a: Any, b: Any, n: Any) -> Any:
     total = F32(0.0)
     for d in range(n):
@@ -42,15 +53,16 @@ def _dot(a: Any, b: Any, n: Any) -> Any:
     return total
 
 
-@_reduce
-def _sum(a: Any, n: Any) -> Any:
-    total = F32(0.0)
+@reduction
+def total(a: Any, n: Any) -> Any:
+    """Sum of the first `n` elements."""
+    result = F32(0.0)
     for d in range(n):
-        total += a[d]
-    return total
+        result += a[d]
+    return result
 
 
-@_exact
+@exact
 def rms_norm(x: Any, weight: Any, eps: Any, out: Any) -> None:
     """`out[r] = weight * x[r] / rms(x[r])` for every row of `out`."""
     width = x.shape[1]
@@ -60,7 +72,7 @@ def rms_norm(x: Any, weight: Any, eps: Any, out: Any) -> None:
             out[r, d] = weight[d] * (x[r, d] * scale)
 
 
-@_exact
+@exact
 def add_rms_norm(delta: Any, x: Any, weight: Any, eps: Any, out: Any) -> None:
     """`x += delta`, then `rms_norm(x)` into `out`."""
     width = x.shape[1]
@@ -72,7 +84,7 @@ def add_rms_norm(delta: Any, x: Any, weight: Any, eps: Any, out: Any) -> None:
             out[r, d] = weight[d] * (x[r, d] * scale)
 
 
-@_exact
+@exact
 def _silu_row(gate: Any, up: Any, out: Any, width: Any) -> None:
     for d in range(width):
         x = gate[d]
@@ -82,7 +94,7 @@ def _silu_row(gate: Any, up: Any, out: Any, width: Any) -> None:
         out[d] = x * (numerator / (F32(1.0) + e)) * up[d]
 
 
-@_exact
+@exact
 def silu_mul(gate_up: Any, out: Any) -> None:
     """`out = silu(gate) * up` for rows `[gate | up]`."""
     width = out.shape[1]
@@ -90,7 +102,7 @@ def silu_mul(gate_up: Any, out: Any) -> None:
         _silu_row(gate_up[r, :width], gate_up[r, width:], out[r], width)
 
 
-@_exact
+@exact
 def _norm_rope(x: Any, weight: Any, eps: Any, cos: Any, sin: Any) -> None:
     """One head in place: RMS norm when `weight` is not empty, then rotary embedding."""
     dim, half = x.shape[0], x.shape[0] // 2
@@ -104,7 +116,7 @@ def _norm_rope(x: Any, weight: Any, eps: Any, cos: Any, sin: Any) -> None:
         x[d + half] = high * cos[d] + low * sin[d]
 
 
-@_exact
+@exact
 def rope_and_write(
     qkv: Any, norms: Any, eps: Any, rope: Any, positions: Any, blocks: Any, slots: Any, pool: Any
 ) -> None:
@@ -127,7 +139,7 @@ def rope_and_write(
                 pool[blocks[r], 1, h, slots[r], d] = qkv[r, v + d]
 
 
-@_exact
+@exact
 def write_kv(key: Any, value: Any, blocks: Any, slots: Any, pool: Any) -> None:
     """Write rows `key`, `value` of shape [row][kv head][dim] into the pool."""
     for r in range(blocks.shape[0]):
@@ -137,7 +149,7 @@ def write_kv(key: Any, value: Any, blocks: Any, slots: Any, pool: Any) -> None:
                 pool[blocks[r], 1, h, slots[r], d] = value[r, h, d]
 
 
-@_exact
+@exact
 def gather_kv(pool: Any, table: Any, first: Any, last: Any, key: Any, value: Any) -> None:
     """Copy rows `first .. last` into `[kv head][row - first][dim]`; zero the rows behind them."""
     size, dim = pool.shape[3], pool.shape[4]

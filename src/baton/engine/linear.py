@@ -25,9 +25,8 @@ _PROBE_ROWS = (7, 8, 15, 16, 17, 31, 33, 48, 64, 100, 128, 200, 256, 300)
 def packing_available() -> bool:
     """True when torch has the operators that pack a weight and multiply by it."""
     names = ("_reorder_linear_weight", "_linear_pointwise")
-    return torch.backends.mkldnn.is_available() and all(
-        hasattr(torch.ops.mkldnn, name) for name in names
-    )
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return available and all(hasattr(torch.ops.mkldnn, name) for name in names)
 
 
 class Linear(nn.Module):

@@ -38,7 +38,7 @@ def resolve_model(name: str, progress: Progress | None = None) -> Path:
     if name == "tiny":
         return publish(_models() / "tiny-llama", write_tiny)
     path = Path(name).expanduser()
-    if path.exists():
+    if name and path.exists():
         return _local(path.resolve(), report)
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return _hub(name, report)

@@ -26,9 +26,7 @@ class NumbaOps(TorchOps):
     def add_rms_norm(self, delta: Tensor, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See TorchOps."""
         out = torch.empty_like(x)
-        kernels.add_rms_norm(
-            delta.numpy(), x.numpy(), weight.numpy(), np.float32(eps), out.numpy()
-        )
+        kernels.add_rms_norm(delta.numpy(), x.numpy(), weight.numpy(), np.float32(eps), out.numpy())
         return out
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:

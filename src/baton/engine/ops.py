@@ -130,7 +130,9 @@ class TorchOps:
         return step.cache[name + "-table"], step.cache[name]
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, spec: AttentionSpec) -> Tensor:
+def attend(
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, spec: AttentionSpec
+) -> Tensor:
     """Explicit attention, `query` [..., q, dim] over `keys` [..., k, dim]; `mask` True is visible.
 
     `spec.sinks` needs queries shaped [batch, kv head, q head of it, dim].

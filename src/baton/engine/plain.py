@@ -52,7 +52,7 @@ class PlainForward:
         self, model: Any, ops: TorchOps, attention: Attention, max_len: int, min_rows: int,
         packed: bool,
     ) -> None:  # fmt: skip
-        self._ops, self._attention, self.min_rows = ops, attention, min_rows
+        self._ops, self.attention, self.min_rows = ops, attention, min_rows
         self.linears: list[Linear] = []
         self.device = str(model.device)
         config, inner = model.config, model.model
@@ -118,15 +118,15 @@ class PlainForward:
         for i, layer in enumerate(self._layers):
             qkv = layer.qkv.multiply(hidden)
             ops.rope_and_write(qkv, layer.head_norms, eps, self._rope, step, pool, i)
+            pool.layer_written(i)
             if step.on_layer is not None:
                 step.on_layer(i)
-            attended = self._attention.run(
-                qkv, layer.output.in_features, step, pool, i, layer.spec
-            )
+            attended = self.attention.run(qkv, layer.output.in_features, step, pool, i, layer.spec)
             delta = layer.output.multiply(attended)
             hidden = ops.add_rms_norm(delta, x, layer.post_norm, eps)
             delta = layer.down.multiply(ops.silu_mul(layer.gate_up.multiply(hidden)))
             last = i + 1 == len(self._layers)
             norm = self._final_norm if last else self._layers[i + 1].input_norm
             hidden = ops.add_rms_norm(delta, x, norm, eps)
-        return self._head(hidden.index_select(0, step.sample_rows.to(hidden.device)))
+        logits: Tensor = self._head(hidden.index_select(0, step.sample_rows.to(hidden.device)))
+        return logits

@@ -1,6 +1,6 @@
 """The paged K/V pool: one tensor `[layer][block][K|V][kv head][slot][dim]`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import xxhash
@@ -43,7 +43,6 @@ class Pool:
                 )
             flat = torch.frombuffer(buffer, dtype=torch.uint8, count=nbytes)
             self.tensor = flat.view(dtype).view(shape)
-        self.layer_events: dict[int, torch.cuda.Event] = {}
         """By layer, the event after which its latest rows may be copied; empty on a CPU."""
         self.layout = layout
         self.num_blocks = num_blocks
@@ -55,22 +54,9 @@ class Pool:
     def layer_written(self, layer: int) -> None:
         """On a GPU, mark where in the stream this step's rows of `layer` are final."""
         if self.tensor.is_cuda:
-            event = torch.cuda.Event()
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record()
             self.layer_events[layer] = event
-
-    def reporter(self, on_layer: Callable[[int], None] | None) -> Callable[[int], None] | None:
-        """`on_layer`, on CUDA preceded by an event: the host is told before the device is done."""
-        if on_layer is None or self.tensor.device.type != "cuda":
-            return on_layer
-
-        def report(layer: int) -> None:
-            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record()  # type: ignore[no-untyped-call]
-            self.layer_events[layer] = event
-            on_layer(layer)
-
-        return report
 
     def zero_tail(self, block_table: Sequence[int], num_tokens: int) -> None:
         """Zero the slots behind row `num_tokens - 1` in its block, in all layers.

@@ -51,7 +51,8 @@ def _sample_one(item: WorkItem, row: NDArray[np.float32], eos: Sequence[int]) ->
         allowed = row.copy()
         allowed[banned] = -np.inf
     token = draw(allowed, item.sampling, item.end)
-    logprob, top = None, ()
+    logprob: float | None = None
+    top: tuple[TopLogprob, ...] = ()
     if item.sampling.num_logprobs >= 0:
         logprob, top = _logprobs(row, token, item.sampling.num_logprobs)
     return Sampled(

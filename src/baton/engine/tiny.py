@@ -59,7 +59,8 @@ def _weights(seed: int) -> dict[str, NDArray[np.float32]]:
 
     def matrix(rows: int, columns: int, gain: float) -> NDArray[np.float32]:
         scale = gain / np.sqrt(columns)
-        return (random.standard_normal((rows, columns)) * scale).astype(np.float32)
+        values: NDArray[np.float64] = random.standard_normal((rows, columns)) * scale
+        return values.astype(np.float32)
 
     kv_width, q_width = NUM_KV_HEADS * HEAD_DIM, NUM_HEADS * HEAD_DIM
     tensors = {"model.embed_tokens.weight": matrix(VOCAB_SIZE, HIDDEN_SIZE, 8.0)}
