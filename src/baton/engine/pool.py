@@ -43,10 +43,10 @@ class Pool:
                 )
             flat = torch.frombuffer(buffer, dtype=torch.uint8, count=nbytes)
             self.tensor = flat.view(dtype).view(shape)
-        """By layer, the event after which its latest rows may be copied; empty on a CPU."""
         self.layout = layout
         self.num_blocks = num_blocks
         self.layer_events: dict[int, torch.cuda.Event] = {}
+        """By layer, the event after which its latest rows may be copied; empty on a CPU."""
         self.layers = list(self.tensor.unbind(0))
         on_host = self.tensor.device.type == "cpu" and dtype == torch.float32
         self.arrays = [layer.numpy() for layer in self.layers] if on_host else []
