@@ -10,7 +10,7 @@ from baton.core.ids import Role
 from baton.core.layout import ModelInfo
 from baton.core.request import SamplingParams
 
-GREEDY = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
+GREEDY = SamplingParams(max_tokens=10, temperature=0.0, ignore_eos=True)
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import msgspec
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -36,7 +35,8 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     first, *others = outcome.comparisons
     console.print(_table(first))
     for comparison in others:
-        console.print(f"{comparison.arm}: {_counts(comparison)}", highlight=False)
+        line = f"{comparison.arm}: {_counts(comparison)}"
+        console.print(line, highlight=False, soft_wrap=True)
     for comparison in outcome.comparisons:
         _print_differences(comparison, console)
     if outcome.skipped:
@@ -79,9 +79,9 @@ def _table(comparison: Comparison) -> Table:
     table = Table(
         title=f"{comparison.arm}: {_counts(comparison)}",
         title_justify="left",
-        box=box.SIMPLE_HEAD,
+        box=None,
+        header_style="bold",
         padding=(0, 1, 0, 0),
-        show_edge=False,
     )
     table.add_column("case", no_wrap=True)
     columns = ("n", "tok", "end", "log", "K/V", "mode", "visible", "cached", "moved")
@@ -138,7 +138,7 @@ def _range(values: Sequence[int]) -> str:
 
 
 def _bytes(nbytes: int) -> str:
-    return f"{nbytes / (1 << 20):.1f} MiB" if nbytes >= 1 << 20 else f"{nbytes / 1024:.0f} KiB"
+    return f"{nbytes / (1 << 20):.1f}M" if nbytes >= 1 << 20 else f"{nbytes / 1024:.0f}K"
 
 
 def _print_differences(comparison: Comparison, console: Console) -> None:

@@ -12,22 +12,35 @@ from baton.runtime.trace_log import TraceEvent
 
 
 class TraceFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Per request id: the prefix the destination held, and attempts that came to nothing."""
+    """Per request id, what a client cannot see."""
 
+    prompt_tokens: Mapping[str, int]
     visible_tokens: Mapping[str, int]
+    """Prefix that the destination held when it reserved."""
+    cached_tokens: Mapping[str, int]
+    """Prefix that the source reused."""
     failed_attempts: Mapping[str, int]
 
 
 def read_traces(folder: Path) -> TraceFacts:
     """Read every trace file of a deployment."""
+    prompts: dict[str, int] = {}
     visible: dict[str, int] = {}
+    cached: dict[str, int] = {}
     failed: Counter[str] = Counter()
     for event in _events(sorted(folder.glob("*.jsonl"))):
-        if event.name == "reserved":
-            visible[event.request_id] = int(event.data["visible_tokens"])
-        elif event.name == "attempt_failed":
-            failed[event.request_id] += 1
-    return TraceFacts(visible_tokens=visible, failed_attempts=failed)
+        match event.name:
+            case "arrived":
+                prompts[event.request_id] = int(event.data["num_tokens"])
+            case "reserved":
+                visible[event.request_id] = int(event.data["visible_tokens"])
+            case "prefill_started":
+                cached[event.request_id] = int(event.data["cached_tokens"])
+            case "attempt_failed":
+                failed[event.request_id] += 1
+    return TraceFacts(
+        prompt_tokens=prompts, visible_tokens=visible, cached_tokens=cached, failed_attempts=failed
+    )
 
 
 def _events(files: Iterable[Path]) -> Iterable[TraceEvent]:
@@ -44,12 +57,13 @@ def with_facts(record: Record, request_id: str, facts: TraceFacts, layout: KVLay
     """The record with what the trace adds; bytes are those of the exact transfer set."""
     visible = facts.visible_tokens.get(request_id, -1)
     moved = -1
-    if visible >= 0:
-        blocks = layout.num_blocks(record.prompt_tokens) - visible // layout.block_size
+    if visible >= 0 and request_id in facts.prompt_tokens:
+        blocks = layout.num_blocks(facts.prompt_tokens[request_id]) - visible // layout.block_size
         moved = blocks * layout.bytes_per_block
     return msgspec.structs.replace(
         record,
         visible_tokens=visible,
+        cached_tokens=facts.cached_tokens.get(request_id, record.cached_tokens),
         moved_nbytes=moved,
         num_failed_attempts=facts.failed_attempts.get(request_id, 0),
     )
