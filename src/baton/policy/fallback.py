@@ -14,7 +14,7 @@ class Fallback(StrEnum):
 def next_fallback(
     *, attempt: int, max_attempts: int, budget_left: bool, other_source: bool
 ) -> Fallback:
-    """Reroute while another source exists and attempts remain, then recompute once, then fail.
+    """Reroute while another source exists and attempts remain, else recompute, then fail.
 
     `attempt` is the one that failed, counted from 1. The last attempt is always a recompute on the
     decode worker: it needs no peer and no network.
