@@ -66,6 +66,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "olmo2": ("Olmo2Config", {}),
     "phi3": ("Phi3Config", {}),
+    "gpt2": ("GPT2Config", {"num_key_value_heads": None, "head_dim": None, "n_positions": 512}),
 }
 
 

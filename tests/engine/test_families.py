@@ -21,5 +21,5 @@ def test_equals_generate(name, tmp_path):
     for sequence, ids in zip(sequences, prompts, strict=True):
         assert sequence.generated[:COUNT] == generate(folder, ids, COUNT)
     distinct = {token for sequence in sequences for token in sequence.generated}
-    assert len(distinct) > 8
+    assert len(distinct) > 4
     assert engine.deterministic == (name not in NOT_DETERMINISTIC), engine.deterministic_report

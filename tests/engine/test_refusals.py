@@ -42,6 +42,21 @@ def test_unservable_models(class_name, extra, reason, tmp_path):
         load(tmp_path)
 
 
+def test_window_by_mask_alone_is_refused(tmp_path, monkeypatch):
+    """The self-test is shorter than a usual window; a layer that hides it must not pass."""
+    from transformers.models.gemma2.modeling_gemma2 import Gemma2Attention
+
+    forward = Gemma2Attention.forward
+
+    def hide(self, *arguments, **named):
+        self.sliding_window = None
+        return forward(self, *arguments, **named)
+
+    monkeypatch.setattr(Gemma2Attention, "forward", hide)
+    with pytest.raises(ModelRefused, match="does not pass on"):
+        load(save_family("gemma2", tmp_path, sliding_window=400))
+
+
 def test_wrong_mathematics_is_caught(tmp_path, monkeypatch):
     """A forward that forgets one thing gives other logits, and the self-test says so."""
     folder = save_family("mistral", tmp_path)

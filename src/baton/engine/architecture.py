@@ -37,6 +37,15 @@ def describe(config: Any) -> Shape:
     reason = _refusal(config)
     if reason:
         raise ModelRefused(f"{config.model_type}: {reason}")
+    try:
+        return _shape(config)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ModelRefused(
+            f"{config.model_type}: its layers have no one K/V shape: {error}"
+        ) from error
+
+
+def _shape(config: Any) -> Shape:
     heads = int(config.num_attention_heads)
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     if getattr(config, "multi_query", False):

@@ -19,7 +19,7 @@ from baton.engine.ops import TorchOps
 from baton.engine.plain import PlainForward, is_plain
 from baton.engine.pool import TORCH_DTYPES
 from baton.engine.selftest import Reference, make_reference, warm
-from baton.errors import ConfigError
+from baton.errors import ConfigError, ModelRefused
 
 Progress = Callable[[str, float], None]
 
@@ -54,7 +54,7 @@ def build(path: Path, config: ModelConfig, block_size: int, report: Progress) ->
         obstacle = _obstacle(config)
         forward = make_forward(model, config, shape, max_len, canonical=not obstacle)
         obstacle = obstacle or linear.rows_differ(forward.linears)
-        warm(forward, layout)
+        _first_step(forward, layout, settings.model_type)
         report("identify", 0.8)
         info = ModelInfo(
             name=config.name,
@@ -108,6 +108,18 @@ def make_ops(config: ModelConfig) -> TorchOps:
             return TorchOps(batched=False)
         return NumbaOps()
     return TorchOps(batched=False)
+
+
+def _first_step(forward: Forward, layout: KVLayout, name: str) -> None:
+    """Compile kernels, and turn whatever a model's own code raises into a refusal."""
+    try:
+        warm(forward, layout)
+    except ModelRefused:
+        raise
+    except Exception as error:
+        raise ModelRefused(
+            f"{name}: a paged step fails: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _check_device(config: ModelConfig) -> None:

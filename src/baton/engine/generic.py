@@ -55,6 +55,7 @@ def paged_attention(
             f"{type(module).__name__}: layer {layer} has {shapes}, the pool {expected}; "
             "models with different K and V (MLA) or mixed head sizes are not served"
         )
+    _check_window(module, layer, sliding_window)
     run.layers.append(layer)
     run.ops.write_kv(
         key[0, :, :rows].transpose(0, 1), value[0, :, :rows].transpose(0, 1),
@@ -69,9 +70,23 @@ def paged_attention(
         softcap=float(softcap or 0.0),
         sinks=s_aux,
     )
-    flat = query[0].transpose(0, 1).reshape(run.step.num_padded, -1)
+    flat = query[0].transpose(0, 1).reshape(run.step.num_padded, -1).contiguous()
     out = run.attention.run(flat, flat.shape[1], run.step, run.pool, layer, spec)
     return out.view(1, run.step.num_padded, query.shape[1], layout.head_dim), None
+
+
+def _check_window(module: nn.Module, layer: int, window: int | None) -> None:
+    """Refuse a layer that hides keys by its mask alone: the mask is what we do not build.
+
+    The self-test is shorter than most windows and would not notice.
+    """
+    config = getattr(module, "config", None)
+    types = getattr(config, "layer_types", None) or ()
+    sliding = layer < len(types) and types[layer] == "sliding_attention"
+    if sliding and getattr(config, "sliding_window", None) and not window:
+        raise ModelRefused(
+            f"{type(module).__name__}: layer {layer} has a sliding window that it does not pass on"
+        )
 
 
 class GenericForward:
