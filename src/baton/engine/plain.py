@@ -56,14 +56,15 @@ class PlainForward:
         self.linears: list[Linear] = []
         self.device = str(model.device)
         config, inner = model.config, model.model
-        self._embedding: Tensor = inner.embed_tokens.weight.detach()
+        # Copies, because one view would keep the whole checkpoint file mapped.
+        self._embedding: Tensor = inner.embed_tokens.weight.detach().clone()
         self._eps = float(config.rms_norm_eps)
         positions = torch.arange(max_len, device=self._embedding.device)[None]
         cos, sin = inner.rotary_emb(torch.zeros(1, device=positions.device), positions)
         half = cos.shape[-1] // 2
         self._rope = torch.cat((cos[0, :, :half], sin[0, :, :half]), dim=-1).float().contiguous()
         self._layers = [self._take_layer(layer, min_rows, packed) for layer in inner.layers]
-        self._final_norm: Tensor = inner.norm.weight.detach()
+        self._final_norm: Tensor = inner.norm.weight.detach().clone()
         self._head = self._fuse([model.lm_head], min_rows, packed)
 
     def _take_layer(self, layer: Any, min_rows: int, packed: bool) -> _Layer:
@@ -73,7 +74,7 @@ class PlainForward:
             window = getattr(config, "sliding_window", None)
         else:
             window = getattr(attention, "sliding_window", None)
-        weight = layer.input_layernorm.weight.detach()
+        weight = layer.input_layernorm.weight.detach().clone()
         head_norms = weight.new_empty(2, 0)
         if hasattr(attention, "q_norm"):
             norms = (attention.q_norm.weight.detach(), attention.k_norm.weight.detach())
@@ -86,7 +87,7 @@ class PlainForward:
             head_norms=head_norms,
             spec=AttentionSpec(scale=float(attention.scaling), window=int(window or 0)),
             output=self._fuse([attention.o_proj], min_rows, packed),
-            post_norm=layer.post_attention_layernorm.weight.detach(),
+            post_norm=layer.post_attention_layernorm.weight.detach().clone(),
             gate_up=self._fuse([mlp.gate_proj, mlp.up_proj], min_rows, packed),
             down=self._fuse([mlp.down_proj], min_rows, packed),
         )
