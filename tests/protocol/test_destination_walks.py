@@ -63,6 +63,13 @@ class DestinationWalk(RuleBasedStateMachine):
             with pytest.raises(IllegalTransition):
                 self.transfer.see(chunk_id, checksum(chunk_id))
 
+    @precondition(lambda self: self.open)
+    @rule(count=st.integers(1, 8))
+    def several_are_delivered(self, count: int) -> None:
+        for spec in self.transfer.plan[:count]:
+            self.arrives(spec.chunk_id, KIB)
+            self.is_read_back(spec.chunk_id)
+
     @precondition(lambda self: self.open and self.transfer.all_visible)
     @rule(publish=st.booleans())
     def publishes(self, publish: bool) -> None:
@@ -143,7 +150,8 @@ def test_an_aborted_transfer_cancels_what_is_not_visible_and_takes_nothing_more(
 def test_a_published_transfer_cannot_be_aborted():
     transfer = handoff.complete_destination()
     transfer.validate()
-    transfer.published()
+    assert transfer.published() == transfer.entry()
+    assert transfer.entry().block_ids == (40, 41, 42), "growth blocks included"
     with pytest.raises(IllegalTransition):
         transfer.abort("too late")
     assert transfer.state is TransferState.PUBLISHED
