@@ -55,12 +55,14 @@ def ask(base: str) -> str:
     return text
 
 
-def segments() -> set[str]:
-    return {path.name for path in Path("/dev/shm").glob("baton-*")}
+def orphans() -> set[str]:
+    """Shared-memory segments whose creator is dead (`baton-<pid>-...`)."""
+    names = {path.name for path in Path("/dev/shm").glob("baton-*")}
+    return {name for name in names if not Path(f"/proc/{name.split('-')[1]}").exists()}
 
 
 def main() -> None:
-    before, port = segments(), free_port()
+    before, port = orphans(), free_port()
     base = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(["make", "serve", f"ARGS=--port {port}"], start_new_session=True)
     try:
@@ -84,7 +86,7 @@ def main() -> None:
     time.sleep(0.5)
     left = subprocess.run(["pgrep", "-g", str(process.pid)], capture_output=True, text=True)
     assert not left.stdout.strip(), f"processes left: {left.stdout}"
-    assert segments() <= before, f"segments left: {segments() - before}"
+    assert orphans() <= before, f"segments left: {orphans() - before}"
     print("smoke: stopped cleanly, nothing left")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -60,6 +61,15 @@ def _quoted(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed: the gateway writes many small chunks."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return None
+    return uvloop.new_event_loop
+
+
 @app.command()
 def serve(
     model: ModelOption = None,
@@ -75,11 +85,9 @@ def serve(
     """Serve a model over the OpenAI API with prefill and decode on different workers."""
     from baton.runtime.serve import serve as run
 
-    asyncio.run(
-        run(
-            _load(config, overrides, model, prefill, decode, mixed, host, port), _console, trace_dir
-        )
-    )
+    loaded = _load(config, overrides, model, prefill, decode, mixed, host, port)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(run(loaded, _console, trace_dir))
 
 
 @app.command()

@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
@@ -257,8 +258,8 @@ async def _receive(
 ) -> tuple[dict[str, list[float]], float, float]:
     loop = asyncio.get_running_loop()
     clients = {f"stream-{index}": _Client(f"stream-{index}") for index in range(streams)}
-    for client in clients.values():
-        await loop.create_connection(lambda client=client: client, "127.0.0.1", port)  # type: ignore[misc]
+    for name in clients:
+        await loop.create_connection(partial(clients.__getitem__, name), "127.0.0.1", port)
     await asyncio.sleep(WARMUP_S)
     begin = time.perf_counter()
     await asyncio.sleep(seconds)

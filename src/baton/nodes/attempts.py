@@ -3,7 +3,7 @@
 from baton.core.delivery import Failed, Finished
 from baton.core.finish import finish_reason
 from baton.core.ids import Fence, Mode, Role, Schedule
-from baton.core.messages import Denied, Prefill, Reserve, Reserved
+from baton.core.messages import Denied, PeerUp, Prefill, Reserve, Reserved
 from baton.core.snapshot import Rates
 from baton.nodes.fleet import WorkerView
 from baton.nodes.record import RequestRecord
@@ -121,6 +121,8 @@ class Attempts:
             record.machine.feed(RequestInput.FAIL)
             context.end(record, Failed(code="too_large", message=message.reason, status=400))
             return
+        if message.reason in ("source_unknown", "destination_unknown"):
+            self._introduce(message.fence)
         if record.state is RequestState.RESERVING and message.transient:
             view = context.fleet.get(message.fence.destination_id)
             if view is not None:
@@ -132,6 +134,15 @@ class Attempts:
         if record.state is RequestState.PREFILLING:
             context.cancel_attempt(message.fence, message.reason)
         self.on_failed(record, message.reason)
+
+    def _introduce(self, fence: Fence) -> None:
+        """One of the pair has not heard of the other yet, or the word was lost."""
+        fleet = self._context.fleet
+        source = fleet.get(fence.source_id, fence.source_epoch)
+        destination = fleet.get(fence.destination_id, fence.destination_epoch)
+        if source is not None and destination is not None:
+            self._context.send(fence.source_id, PeerUp(info=destination.info))
+            self._context.send(fence.destination_id, PeerUp(info=source.info))
 
     def _requeue(self, record: RequestRecord) -> None:
         self._context.release(record)

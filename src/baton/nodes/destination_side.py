@@ -35,14 +35,25 @@ class DestinationSide:
         directory: Directory,
         admit: Callable[[DestinationTransfer], None],
         stop_compute: Callable[[Fence], bool],
+        is_short: Callable[[], bool],
     ) -> None:
         self._context = context
         self._directory = directory
         self._admit = admit
         self._stop_compute = stop_compute
+        self._is_short = is_short
         self.incoming: dict[str, Incoming] = {}
         self._by_reservation: dict[int, Incoming] = {}
         self.leases: LeaseTable[str] = LeaseTable()
+
+    @property
+    def num_reserved_blocks(self) -> int:
+        """Blocks held for transfers that are neither published nor aborting."""
+        return sum(
+            len(incoming.transfer.block_table)
+            for incoming in self.incoming.values()
+            if incoming.transfer.state is not TransferState.ABORTING
+        )
 
     # -- reserve -------------------------------------------------------------------------------
 
@@ -60,15 +71,7 @@ class DestinationSide:
             context.send(ROUTER, Denied(fence=fence, reason="stale_generation", transient=False))
             return
         self._supersede(fence)
-        if not context.is_live_peer(fence.source_id, fence.source_epoch):
-            context.send(ROUTER, Denied(fence=fence, reason="source_unknown", transient=True))
-            return
-        if len(self.incoming) >= context.worker.max_reservations:
-            context.send(
-                ROUTER, Denied(fence=fence, reason="too_many_reservations", transient=True)
-            )
-            return
-        outcome = reserve(context, message)
+        outcome = reserve(context, message, len(self.incoming), is_short=self._is_short())
         if isinstance(outcome, Denial):
             context.send(
                 ROUTER, Denied(fence=fence, reason=outcome.reason, transient=outcome.transient)

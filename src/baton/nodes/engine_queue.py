@@ -99,11 +99,18 @@ class EngineQueue:
         self.waiting = {sequence.key: sequence, **self.waiting}
 
     def _prefills(self, num_decodes: int) -> list[Waiting]:
+        """First come, first served. Who cannot get blocks lets those pass that have theirs."""
         found: list[Waiting] = []
+        short = False
         budget = self._limits.max_batch_tokens - num_decodes
         for sequence in self.waiting.values():
-            if budget <= 0 or not self._admit(sequence):
-                break  # first come, first served: nobody overtakes the head
+            if budget <= 0:
+                break
+            if short and not sequence.block_table:
+                continue
+            if not self._admit(sequence):
+                short = True
+                continue
             found.append(
                 Waiting(
                     key=sequence.key,
@@ -113,6 +120,11 @@ class EngineQueue:
             )
             budget -= sequence.num_pending
         return found
+
+    @property
+    def is_short(self) -> bool:
+        """A preempted sequence waits for blocks: nobody new should take them."""
+        return any(s.num_generated and not s.block_table for s in self.waiting.values())
 
     def end_batch(self, batch_id: int, error: str) -> dict[str, Sequence]:
         """The batch in flight is over; returns its sequences, ended ones included."""

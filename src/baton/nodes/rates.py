@@ -7,17 +7,32 @@ from baton.core.work import Batch, BatchResult
 _WEIGHT = 0.2
 
 
-def _smooth(old: float, new: float) -> float:
-    return new if old == 0 else old + _WEIGHT * (new - old)
+class _Ratio:
+    """Smoothed numerator over smoothed denominator, so that small samples weigh little."""
+
+    def __init__(self, initial: float, weight: float) -> None:
+        self._above = initial * weight
+        self._below = weight if initial else 0.0
+
+    def observe(self, above: float, below: float) -> None:
+        if not self._below:
+            self._above, self._below = above, below
+            return
+        self._above += _WEIGHT * (above - self._above)
+        self._below += _WEIGHT * (below - self._below)
+
+    @property
+    def value(self) -> float:
+        return self._above / self._below if self._below else 0.0
 
 
 class RateMeter:
-    """Exponentially weighted means; transfer constants start from the host's calibration."""
+    """Moving averages; transfer and prefill constants start from the host's own measurement."""
 
     def __init__(self, initial: Rates) -> None:
-        self._prefill_us_per_token = initial.prefill_us_per_token
-        self._decode_step_us = initial.decode_step_us
-        self._bytes_per_us = initial.transfer_bytes_per_us
+        self._prefill = _Ratio(initial.prefill_us_per_token, 64.0)
+        self._decode = _Ratio(initial.decode_step_us, 1.0)
+        self._transfer = _Ratio(initial.transfer_bytes_per_us, 100.0)
         self._overhead_us = initial.transfer_overhead_us
 
     def step(self, result: BatchResult, batch: Batch) -> None:
@@ -26,22 +41,20 @@ class RateMeter:
             return
         num_decodes = sum(item.start >= item.num_prompt_tokens for item in batch.items)
         if num_decodes == 0:
-            per_token = result.duration_us / batch.num_rows
-            self._prefill_us_per_token = _smooth(self._prefill_us_per_token, per_token)
+            self._prefill.observe(result.duration_us, batch.num_rows)
         elif num_decodes == len(batch.items):
-            self._decode_step_us = _smooth(self._decode_step_us, result.duration_us)
+            self._decode.observe(result.duration_us, 1.0)
 
     def moved(self, event: ChunkMoved) -> None:
-        """Learn the bandwidth from a chunk large enough for the payload to dominate."""
-        payload_us = event.duration_us - self._overhead_us
-        if not event.error and payload_us > self._overhead_us:
-            self._bytes_per_us = _smooth(self._bytes_per_us, event.nbytes / payload_us)
+        """Learn the bandwidth: the plane's durations are the copy alone."""
+        if not event.error and event.duration_us:
+            self._transfer.observe(event.nbytes, event.duration_us)
 
     def rates(self) -> Rates:
         """The current constants."""
         return Rates(
-            prefill_us_per_token=self._prefill_us_per_token,
-            decode_step_us=self._decode_step_us,
-            transfer_bytes_per_us=self._bytes_per_us,
+            prefill_us_per_token=self._prefill.value,
+            decode_step_us=self._decode.value,
+            transfer_bytes_per_us=self._transfer.value,
             transfer_overhead_us=self._overhead_us,
         )

@@ -15,12 +15,22 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     transient: bool
 
 
-def reserve(context: WorkerContext, message: Reserve) -> DestinationTransfer | Denial:
+def reserve(
+    context: WorkerContext, message: Reserve, num_open: int, *, is_short: bool
+) -> DestinationTransfer | Denial:
     """Pin the visible prefix, allocate the rest and the predicted growth, and fix the grant.
 
     The destination decides by its own memory now, whatever snapshot the route was priced on. On a
-    denial nothing is held.
+    denial nothing is held. `num_open` reservations exist; `is_short` says that a preempted
+    sequence waits for blocks, which nobody new may take from it.
     """
+    fence = message.fence
+    if not context.is_live_peer(fence.source_id, fence.source_epoch):
+        return Denial(reason="source_unknown", transient=True)
+    if num_open >= context.worker.max_reservations:
+        return Denial(reason="too_many_reservations", transient=True)
+    if is_short:
+        return Denial(reason="preempted_sequences_first", transient=True)
     layout, memory, request = context.layout, context.memory, message.request
     num_tokens = request.num_prompt_tokens + len(message.output_token_ids)
     capacity = memory.pool.num_blocks * layout.block_size

@@ -9,7 +9,7 @@ from baton.core.events import Event
 from baton.core.ids import Fence, Role
 from baton.core.layout import ModelInfo
 from baton.core.messages import Envelope, Message, fence_of
-from baton.core.snapshot import LoadSnapshot, Rates
+from baton.core.snapshot import LoadSnapshot, Rates, WorkerInfo
 from baton.nodes.context import ROUTER, WorkerContext
 from baton.nodes.decode_side import DecodeSide
 from baton.nodes.destination_side import DestinationSide
@@ -55,7 +55,11 @@ class Worker:
         self.local = LocalSide(self.context, self.queue, lambda: self.destination)
         self.decode = DecodeSide(self.context, self.queue, self.directory, self.local)
         self.destination = DestinationSide(
-            self.context, self.directory, self.decode.admit, self.local.stop
+            self.context,
+            self.directory,
+            self.decode.admit,
+            self.local.stop,
+            lambda: self.queue.is_short,
         )
         self._meter = RateMeter(rates or Rates())
         self._heartbeat_us = heartbeat_ms * 1000
@@ -95,10 +99,7 @@ class Worker:
             running=len(self.queue.running),
             pending_tokens=self.queue.pending_tokens,
             free_blocks=pool.num_free,
-            reserved_blocks=sum(
-                len(incoming.transfer.block_table)
-                for incoming in self.destination.incoming.values()
-            ),
+            reserved_blocks=self.destination.num_reserved_blocks,
             cached_blocks=pool.num_cached,
             quarantined_blocks=pool.num_quarantined,
             total_blocks=pool.num_blocks,
@@ -178,8 +179,7 @@ class Worker:
     def _on_router_message(self, message: Message) -> None:
         match message:
             case messages.PeerUp(info=info):
-                if info.worker_id != self.context.worker_id:
-                    self.context.peers[info.worker_id] = info
+                self._on_peer_up(info)
             case messages.PeerDown(worker_id=worker_id, epoch=epoch):
                 self._on_peer_down(worker_id, epoch)
             case messages.Reserve():
@@ -217,6 +217,15 @@ class Worker:
                 self.context.counters["unexpected_messages"] += 1
 
     # -- router messages -----------------------------------------------------------------------
+
+    def _on_peer_up(self, info: WorkerInfo) -> None:
+        """A newer life of a peer proves that the older one is over."""
+        known = self.context.peers.get(info.worker_id)
+        if info.worker_id == self.context.worker_id or (known and known.epoch >= info.epoch):
+            return
+        if known is not None:
+            self._on_peer_down(known.worker_id, known.epoch)
+        self.context.peers[info.worker_id] = info
 
     def _on_peer_down(self, worker_id: str, epoch: int) -> None:
         peer = self.context.peers.get(worker_id)

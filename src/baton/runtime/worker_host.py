@@ -11,7 +11,9 @@ from baton.core import effects, events
 from baton.core.effects import Effect
 from baton.core.events import Event
 from baton.core.messages import Hello, Load, PeerDown, PeerUp, Refused
+from baton.core.request import SamplingParams
 from baton.core.snapshot import Rates, WorkerInfo
+from baton.core.work import Batch, WorkItem
 from baton.engine.engine import Engine
 from baton.engine.staging import Staging
 from baton.errors import BatonError, RemoteProtocolError
@@ -25,6 +27,8 @@ from baton.runtime.mover import ChunkMover
 from baton.runtime.spec import WorkerSpec
 from baton.runtime.staging_thread import StagingThread
 from baton.runtime.trace_log import TraceLog
+
+_WARM_UP_ROWS = 64
 
 
 class WorkerHost:
@@ -72,7 +76,9 @@ class WorkerHost:
             transfer=spec.config.transfer,
             heartbeat_ms=spec.config.router.heartbeat_ms,
             rates=Rates(
-                transfer_bytes_per_us=rates.bytes_per_us, transfer_overhead_us=rates.overhead_us
+                prefill_us_per_token=warm_up(engine, num_blocks),
+                transfer_bytes_per_us=rates.bytes_per_us,
+                transfer_overhead_us=rates.overhead_us,
             ),
         )
 
@@ -149,6 +155,9 @@ class WorkerHost:
 
     async def _connect(self, info: WorkerInfo) -> bool:
         """Map a peer before the node may be told of it; messages wait their turn meanwhile."""
+        known = self._peers.get(info.worker_id)
+        if known is not None and known.epoch >= info.epoch:
+            return True
         descriptor = msgspec.msgpack.decode(info.region, type=RegionDescriptor)
         try:
             await self._loop.run_in_executor(None, self._plane.connect, descriptor)
@@ -213,6 +222,34 @@ class WorkerHost:
             "plane_dropped_notifications": stats.dropped_notifications,
             "plane_refused_connections": stats.refused_connections,
         }
+
+
+def warm_up(engine: Engine, num_blocks: int) -> float:
+    """Run a prefill and a decode step on a pool that holds nothing yet; returns us per row.
+
+    Kernels are loaded and rates are known before the first request pays for either.
+    """
+    layout = engine.info.layout
+    rows = min(_WARM_UP_ROWS, num_blocks * layout.block_size - 1, engine.info.max_model_len - 1)
+    table = tuple(range(layout.num_blocks(rows + 1)))
+    duration_us = 0
+    for number in range(2):
+        for start, count in ((0, rows), (rows, 1)):
+            item = WorkItem(
+                request_id="warm-up",
+                generation=number,
+                token_ids=(0,) * count,
+                start=start,
+                num_prompt_tokens=rows,
+                block_table=table,
+                sample=True,
+                sampling=SamplingParams(max_tokens=2, temperature=0.0),
+            )
+            result = engine.execute(Batch(batch_id=0, items=(item,)))
+            if result.error:
+                raise BatonError(f"the engine failed its first step: {result.error}")
+            duration_us = result.duration_us if count > 1 else duration_us
+    return duration_us / rows
 
 
 def num_pool_blocks(engine: Engine, spec: WorkerSpec) -> int:
