@@ -181,3 +181,15 @@ def test_readiness_counts_rows_of_the_last_partial_block(layers, blocks, num_tok
     late = source.take_ready()
     assert sorted(c.chunk_id for c in [*early, *late]) == [c.chunk_id for c in source.plan]
     assert all(machine.state is ChunkState.SENT for machine in source.chunks.values())
+
+
+def test_a_chunk_of_several_layers_waits_for_the_last_of_them():
+    geometry = ChunkGeometry(chunk_layers=3, chunk_blocks=2)
+    source = handoff.source_transfer(replace(GRANT, geometry=geometry, credit_nbytes=64 * KIB))
+    for layer in (0, 2, 3):
+        source.mark_ready(layer, 8)
+        taken = [spec.layer_start for spec in source.take_ready()]
+        assert taken == ([3] if layer == 3 else [])
+    source.mark_ready(0, 1)  # an older report does not take rows back
+    source.mark_ready(1, 8)
+    assert [(s.layer_start, s.num_layers) for s in source.take_ready()] == [(0, 3)]
