@@ -70,9 +70,13 @@ def test_arms_change_only_what_they_name() -> None:
     base = load_config(None, ["cluster.prefill=2"])
     for arm in (reference_arm(), *candidate_arms(every=True)):
         config = arm.config(base, LAYOUT)
-        assert config.worker == base.worker and config.model == base.model
+        assert config.model == base.model
+        if not arm.pool_blocks:
+            assert config.worker == base.worker
         cluster = (config.cluster.prefill, config.cluster.decode, config.cluster.mixed)
         assert cluster == ((0, 0, 1) if arm.mode is Mode.COLOCATED else (2, 1, 0))
+        if arm.pool_blocks:
+            assert config.worker.kv_nbytes == arm.pool_blocks * LAYOUT.bytes_per_block
         if arm.narrow:
             window = config.transfer.credit_nbytes
             assert config.transfer.chunk_nbytes <= window < 7 * LAYOUT.layer_block_nbytes

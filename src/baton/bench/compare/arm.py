@@ -10,6 +10,8 @@ from baton.core.layout import KVLayout
 
 REFERENCE = "colocated"
 DEFAULT = "default"
+TIGHT = "tight-pool"
+TIGHT_BLOCKS = 44
 
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,9 +24,16 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     narrow: bool = False
     """A credit window of a few blocks of one layer, which most prompts exceed many times."""
     checksum: bool | None = None
+    pool_blocks: int = 0
+    """Blocks of each K/V pool, and no growth reserved, so that decode has to preempt."""
+
+    @property
+    def needs_layout(self) -> bool:
+        """Whether the model's layout must be known before this arm can be configured."""
+        return self.narrow or self.pool_blocks > 0
 
     def config(self, base: BatonConfig, layout: KVLayout | None) -> BatonConfig:
-        """The configuration of this arm's deployment; a narrow one needs the model's layout."""
+        """The configuration of this arm's deployment."""
         cluster, transfer = base.cluster, base.transfer
         if self.mode is Mode.COLOCATED:
             cluster = msgspec.structs.replace(cluster, prefill=0, decode=0, mixed=1)
@@ -37,8 +46,13 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
             transfer = msgspec.structs.replace(transfer, schedule=self.schedule)
         if self.checksum is not None:
             transfer = msgspec.structs.replace(transfer, checksum=self.checksum)
-        if self.narrow:
-            assert layout is not None, "a narrow window is measured in blocks of a layer"
+        if self.needs_layout:
+            assert layout is not None, "windows and pools are measured in blocks"
+        if layout is not None and self.pool_blocks:
+            nbytes = self.pool_blocks * layout.bytes_per_block
+            worker = msgspec.structs.replace(base.worker, kv_nbytes=nbytes, growth_tokens=0)
+            base = msgspec.structs.replace(base, worker=worker)
+        if layout is not None and self.narrow:
             size = layout.layer_block_nbytes
             transfer = msgspec.structs.replace(
                 transfer, chunk_nbytes=2 * size, credit_nbytes=5 * size
@@ -52,9 +66,10 @@ def reference_arm() -> Arm:
 
 
 def candidate_arms(every: bool) -> tuple[Arm, ...]:
-    """The default transfer settings, or also eight that hold every triple of the four settings."""
+    """The default transfer settings, or also a tight pool and every triple of the others."""
     arms = [Arm(name=DEFAULT)]
     if every:
+        arms.append(Arm(name=TIGHT, pool_blocks=TIGHT_BLOCKS))
         for direction, schedule, narrow in product(Direction, ("layer", "request"), (False, True)):
             odd = (direction is Direction.PULL) ^ (schedule == "request") ^ narrow
             words = [str(direction), schedule, "narrow" if narrow else "wide"]

@@ -55,16 +55,15 @@ def _hit_cases(size: int) -> tuple[Case, ...]:
             rounds = (Round(asks=(warm,)), Round(asks=(full,)))
             about = f"{length} tokens of which {hit * size} are warm on both sides"
             cases.append(Case(name=f"hit-{name}-{hit}", about=about, rounds=rounds))
-    twice = Ask(num_tokens=3 * size + 5, shared=3 * size + 5)
+    length = 3 * size + 5
+    both = {"visible": length // size * size, "cached": (length - 1) // size * size}
+    twice = Ask(num_tokens=length, shared=length)
+    other = _with(twice, salt="other", visible=0, cached=0)
     cases.append(
         Case(
             name="hit-salt",
             about="a warm prompt under another cache salt, which must not hit, then under its own",
-            rounds=(
-                Round(asks=(twice,)),
-                Round(asks=(_with(twice, salt="other", visible=0, cached=0),)),
-                Round(asks=(_with(twice, visible=3 * size, cached=3 * size),)),
-            ),
+            rounds=tuple(Round(asks=(ask,)) for ask in (twice, other, _with(twice, **both))),
         )
     )
     return tuple(cases)
@@ -138,6 +137,14 @@ def _batch_cases(worker: WorkerConfig) -> tuple[Case, ...]:
             rounds=(Round(asks=prompts[:6], one_by_one=True),),
         ),
         _single("batch-seeds", "one prompt with four seeds together, as for n=4", *seeds),
+        _single(
+            "batch-growth",
+            "eight answers that outgrow a tight pool, where decode preempts and recomputes",
+            *(
+                Ask(num_tokens=4 * size - i % size, sampling=_with_max(_seeded(i), 5 * size))
+                for i in range(8)
+            ),
+        ),
         _single(
             "batch-long",
             "two prompts longer than a step together",

@@ -38,7 +38,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
     asks: tuple[Ask, ...]
     restart: Role | None = None
-    """Kill this worker of a disaggregated arm first: it comes back with an empty cache."""
+    """End this worker of a disaggregated arm first: it comes back with an empty cache."""
     one_by_one: bool = False
     """Run them one after another when colocated, so that only one arm batches them."""
 
@@ -62,7 +62,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def restarts(self) -> bool:
-        """True when a worker process is killed on the way."""
+        """True when a worker process is restarted on the way."""
         return any(one.restart is not None for one in self.rounds)
 
     @property

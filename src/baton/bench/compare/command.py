@@ -133,7 +133,7 @@ class _Run:
     async def arm(self, arm: Arm, bars: Bars, task: TaskID, console: Console) -> ArmRecords:
         """Run one arm when its turn has come."""
         async with self._slots:
-            if arm.narrow:  # its window is measured in blocks, which another arm's model tells
+            if arm.needs_layout:  # another arm's model tells it
                 await self._ready.wait()
             layout = self.info.layout if self.info else None
 

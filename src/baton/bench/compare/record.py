@@ -26,6 +26,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Prefix that the decode worker held already; -1 where it is not known."""
     moved_nbytes: int = -1
     num_failed_attempts: int = 0
+    num_preemptions: int = 0
     error: str = ""
     digests: bool = True
     """Whether logits and K/V digests were asked for."""

@@ -69,9 +69,11 @@ def summary(outcome: Outcome) -> str:
 def _counts(comparison: Comparison) -> str:
     equal = sum(verdict.same for verdict in comparison.verdicts)
     moved = sum(_moved(verdict.candidate) for verdict in comparison.verdicts)
+    records = [verdict.candidate for verdict in comparison.verdicts if verdict.candidate]
+    preemptions = sum(record.num_preemptions for record in records)
     return (
         f"{equal} of {len(comparison.verdicts)} requests equal, {comparison.handoffs} handoffs, "
-        f"{_bytes(moved)} moved, {comparison.duration_s:.1f} s"
+        f"{_bytes(moved)} moved, {preemptions} preemptions, {comparison.duration_s:.1f} s"
     )
 
 

@@ -1,6 +1,8 @@
 """Runs cases on one deployment and brings back what it answered."""
 
 import asyncio
+import os
+import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -173,21 +175,27 @@ class _Runner:
 
     async def _ask(self, case: str, label: str, ask: Ask, prompt: tuple[int, ...]) -> Record:
         record = await ask_router(self._deployment.router, case, label, ask, prompt)
-        if not self._config.worker.prefix_caching:
-            return record
+        cluster = self._config.cluster
+        if not self._config.worker.prefix_caching or cluster.prefill > 1 or cluster.decode > 1:
+            return record  # the caches are off, or other workers hold them
         return msgspec.structs.replace(
             record, expected_visible=ask.visible, expected_cached=ask.cached
         )
 
     async def _restart(self, role: Role) -> None:
-        """Kill the workers of a role and wait until their next lives have joined."""
-        router, timeout_s = self._deployment.router, self._config.cluster.start_timeout_s
-        epochs = {v.info.worker_id: v.info.epoch for v in router.node.fleet if v.info.role is role}
-        for worker_id in epochs:
-            self._deployment.supervisor.kill(worker_id)
-        async with asyncio.timeout(timeout_s):
-            for worker_id, epoch in epochs.items():
-                view = router.node.fleet.get(worker_id)
-                while view is None or view.info.epoch == epoch:
-                    await asyncio.sleep(_POLL_S)
-                    view = router.node.fleet.get(worker_id)
+        """End the workers of a role and wait until their next lives have joined.
+
+        They end by SIGTERM, not SIGKILL, so that their traces are complete.
+        """
+        fleet, timeout_s = self._deployment.router.node.fleet, self._config.cluster.start_timeout_s
+        old = [view.info for view in fleet if view.info.role is role]
+        for info in old:
+            os.kill(info.pid, signal.SIGTERM)
+        deadline_s = time.monotonic() + timeout_s
+        for info in old:
+            view = fleet.get(info.worker_id)
+            while view is None or view.info.epoch == info.epoch:
+                if time.monotonic() > deadline_s:
+                    raise BatonError(f"{info.worker_id} is not back after {timeout_s:.0f} s")
+                await asyncio.sleep(_POLL_S)
+                view = fleet.get(info.worker_id)

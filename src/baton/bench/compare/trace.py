@@ -20,6 +20,7 @@ class TraceFacts(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: Mapping[str, int]
     """Prefix that the source reused."""
     failed_attempts: Mapping[str, int]
+    preemptions: Mapping[str, int]
 
 
 def read_traces(folder: Path) -> TraceFacts:
@@ -28,6 +29,7 @@ def read_traces(folder: Path) -> TraceFacts:
     visible: dict[str, int] = {}
     cached: dict[str, int] = {}
     failed: Counter[str] = Counter()
+    preempted: Counter[str] = Counter()
     for event in _events(sorted(folder.glob("*.jsonl"))):
         match event.name:
             case "arrived":
@@ -38,8 +40,14 @@ def read_traces(folder: Path) -> TraceFacts:
                 cached[event.request_id] = int(event.data["cached_tokens"])
             case "attempt_failed":
                 failed[event.request_id] += 1
+            case "preempted":
+                preempted[event.request_id] += 1
     return TraceFacts(
-        prompt_tokens=prompts, visible_tokens=visible, cached_tokens=cached, failed_attempts=failed
+        prompt_tokens=prompts,
+        visible_tokens=visible,
+        cached_tokens=cached,
+        failed_attempts=failed,
+        preemptions=preempted,
     )
 
 
@@ -66,4 +74,5 @@ def with_facts(record: Record, request_id: str, facts: TraceFacts, layout: KVLay
         cached_tokens=facts.cached_tokens.get(request_id, record.cached_tokens),
         moved_nbytes=moved,
         num_failed_attempts=facts.failed_attempts.get(request_id, 0),
+        num_preemptions=facts.preemptions.get(request_id, 0),
     )
