@@ -1,9 +1,14 @@
 """The engine alone, without nodes, threads or transport: the floor that serving is held to."""
 
+import os
 import statistics
+import sys
 import time
 from pathlib import Path
 
+import msgspec
+
+from baton.bench.steps import Case, StepProcess
 from baton.bench.traffic import prompt_of
 from baton.config import BatonConfig
 from baton.core.request import SamplingParams
@@ -11,6 +16,19 @@ from baton.core.work import Batch, WorkItem
 from baton.engine.engine import Engine
 
 _STEPS = 16
+
+
+class _Start(msgspec.Struct, frozen=True, kw_only=True):
+    model_path: str
+    core: int
+    config: BatonConfig
+
+
+async def start_bare(config: BatonConfig, model_path: Path, core: int) -> StepProcess:
+    """Start a bare engine pinned to `core`."""
+    start = _Start(model_path=str(model_path), core=core, config=config)
+    command = (sys.executable, "-m", "baton.bench.bare_engine")
+    return await StepProcess.start("bare engine", command, msgspec.json.encode(start))
 
 
 class BareEngine:
@@ -59,3 +77,17 @@ class BareEngine:
             sample=start + rows >= context,
             sampling=SamplingParams(max_tokens=_STEPS, temperature=0.0),
         )
+
+
+def _main() -> None:
+    start = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Start)
+    os.sched_setaffinity(0, {start.core})
+    engine = BareEngine(Path(start.model_path), start.config)
+    print("ready", flush=True)
+    for line in sys.stdin.buffer:
+        case = msgspec.json.decode(line, type=Case)
+        print("ms", engine.step_ms(case.batch, case.context), flush=True)
+
+
+if __name__ == "__main__":
+    _main()

@@ -2,6 +2,10 @@
 
 import argparse
 import asyncio
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +15,9 @@ from rich.table import Table
 
 from baton.bench.exposed import measure_exposed
 from baton.bench.gateway import measure_gateway
-from baton.bench.overhead import Case, measure_overhead
+from baton.bench.overhead import measure_overhead
 from baton.bench.payload import measure_payload
+from baton.bench.steps import ONE_THREAD, Case
 
 SECTIONS = ("payload", "exposed", "overhead", "engine", "gateway")
 _CASES = tuple(Case(batch=batch, context=512) for batch in (0, 1, 4, 16))
@@ -96,9 +101,8 @@ def _overhead(console: Console, model: str, rounds: int) -> Any:
         "step", "context", "bare ms", "served ms", "ratio", "limit",
     )  # fmt: skip
     for row in rows:
-        name = f"decode {row.case.batch}" if row.case.batch else "prefill"
         table.add_row(
-            name, str(row.case.context), f"{row.bare_ms:.1f}", f"{row.served_ms:.1f}",
+            row.case.name, str(row.case.context), f"{row.bare_ms:.1f}", f"{row.served_ms:.1f}",
             f"{row.ratio:.3f}", f"{row.limit:.2f}",
         )  # fmt: skip
     console.print(table)
@@ -106,11 +110,25 @@ def _overhead(console: Console, model: str, rounds: int) -> Any:
 
 
 def _engine(console: Console, model: str) -> Any:
-    from baton.engine.bench import measure, render
-    from baton.engine.loader import resolve_model
-
-    figures = measure(resolve_model(model))
-    console.print(render(figures))
+    done = subprocess.run(
+        [sys.executable, "-m", "baton.engine.bench", model],
+        stdout=subprocess.PIPE,
+        env={**os.environ, **ONE_THREAD},
+        check=True,
+    )
+    figures = json.loads(done.stdout)
+    table = _table(
+        "The engine against transformers, CPU time on one core; limit: ratio 1.0",
+        "step", "ours ms", "transformers ms", "ratio", "matrix products ms", "bandwidth limit ms",
+    )  # fmt: skip
+    for name, row in figures.items():
+        if isinstance(row, dict):
+            table.add_row(
+                name, str(row["ours_ms"]), str(row["transformers_ms"]), str(row["ratio"]),
+                str(row.get("linears_ms", "-")), str(row.get("bandwidth_limit_ms", "-")),
+            )  # fmt: skip
+    console.print(table)
+    console.print(figures["deterministic"])
     return figures
 
 

@@ -1,28 +1,18 @@
 """What host, scheduler and transport add to the engine: paired with a bare engine, in one run."""
 
-import os
 import statistics
-import sys
-from asyncio import create_subprocess_exec
-from asyncio.subprocess import PIPE, Process
-from pathlib import Path
 
 import msgspec
 
+from baton.bench.bare_engine import start_bare
+from baton.bench.steps import Case
 from baton.bench.traffic import make_request, prompt_of, run_together
-from baton.config import BatonConfig, load_config
+from baton.config import load_config
 from baton.errors import BatonError
 from baton.runtime.deployment import Deployment, deploy
 from baton.runtime.supervisor import share_cores
 
 STEPS = 24
-
-
-class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """A decode step of `batch` sequences at `context`, or (batch 0) a prefill of `context`."""
-
-    batch: int
-    context: int
 
 
 class OverheadRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,13 +25,6 @@ class OverheadRow(msgspec.Struct, frozen=True, kw_only=True):
     limit: float
 
 
-class _BareRequest(msgspec.Struct, frozen=True, kw_only=True):
-    model_path: str
-    core: int
-    cases: list[Case]
-    config: BatonConfig
-
-
 async def measure_overhead(
     model: str, cases: list[Case], rounds: int, overrides: list[str]
 ) -> list[OverheadRow]:
@@ -51,16 +34,15 @@ async def measure_overhead(
     served: dict[Case, list[float]] = {case: [] for case in cases}
     async with deploy(config, lambda *_: None) as deployment:
         await deployment.wait_ready(config.cluster.start_timeout_s)
-        bench = await _start_bare(config, deployment.model_path, cases)
+        core = share_cores(len(config.cluster.roles))[-1][0]
+        bench = await start_bare(config, deployment.model_path, core)
         try:
             for number in range(rounds):
                 for case in cases:
-                    bare[case].append(await _ask_bare(bench, case))
+                    bare[case].append(await bench.ask(case))
                     served[case].append(await _served_ms(deployment, case, number))
         finally:
-            assert bench.stdin is not None
-            bench.stdin.close()
-            await bench.wait()
+            await bench.close()
     return [_row(case, bare[case], served[case]) for case in cases]
 
 
@@ -100,45 +82,3 @@ async def _served_ms(deployment: Deployment, case: Case, number: int) -> float:
     if not gaps:
         raise BatonError(f"no full decode step was seen for batch {case.batch}")
     return 1000 * statistics.median(gaps)
-
-
-# -- the bare engine, in a process of its own --------------------------------------------------
-
-
-async def _start_bare(config: BatonConfig, model_path: Path, cases: list[Case]) -> Process:
-    core = share_cores(2)[-1][0]
-    process = await create_subprocess_exec(
-        sys.executable, "-m", "baton.bench.overhead", stdin=PIPE, stdout=PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-    )  # fmt: skip
-    request = _BareRequest(model_path=str(model_path), core=core, cases=cases, config=config)
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(msgspec.json.encode(request) + b"\n")
-    await process.stdout.readline()
-    return process
-
-
-async def _ask_bare(process: Process, case: Case) -> float:
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(msgspec.json.encode(case) + b"\n")
-    line = await process.stdout.readline()
-    if not line:
-        raise BatonError("the bare engine process ended")
-    return float(line)
-
-
-def _bare_main() -> int:
-    from baton.bench.bare_engine import BareEngine
-
-    request = msgspec.json.decode(sys.stdin.buffer.readline(), type=_BareRequest)
-    os.sched_setaffinity(0, {request.core})
-    engine = BareEngine(Path(request.model_path), request.config)
-    print("ready", flush=True)
-    for line in sys.stdin.buffer:
-        case = msgspec.json.decode(line, type=Case)
-        print(engine.step_ms(case.batch, case.context), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_bare_main())
