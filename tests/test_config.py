@@ -154,7 +154,6 @@ def test_impossible_sizes_name_their_place(overrides, place):
         load_config(None, overrides)
 
 
-@pytest.mark.xfail(reason="these three are not validated yet", strict=True)
 @pytest.mark.parametrize(
     ("section", "name"),
     [

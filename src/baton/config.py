@@ -167,6 +167,9 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
 def _validate(config: BatonConfig) -> None:
     cluster, worker, transfer = config.cluster, config.worker, config.transfer
     _require(min(cluster.prefill, cluster.decode, cluster.mixed) >= 0, "cluster", "counts are >= 0")
+    _require(cluster.start_timeout_s > 0, "cluster.start_timeout_s", "must be positive")
+    _require(cluster.max_restarts >= 0, "cluster.max_restarts", "must not be negative")
+    _require(config.model.max_model_len >= 0, "model.max_model_len", "must not be negative")
     split = cluster.prefill > 0 and cluster.decode > 0
     _require(
         split or (cluster.mixed > 0 and cluster.prefill == cluster.decode == 0),

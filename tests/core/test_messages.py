@@ -24,7 +24,7 @@ def test_every_message_type_is_in_the_union_and_has_its_own_tag():
     }
     assert defined == set(KINDS)
     tags = [kind.__struct_config__.tag for kind in KINDS]
-    assert len(set(tags)) == len(tags) == 24
+    assert len(set(tags)) == len(tags) == 25
     assert all(isinstance(tag, str) for tag in tags)
 
 

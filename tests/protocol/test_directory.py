@@ -15,6 +15,7 @@ def entry(generation: int, request_id: str = "r1", **changes: object) -> CacheEn
         "request_id": request_id,
         "generation": generation,
         "transfer_id": f"{request_id}.{generation}",
+        "reservation_id": generation,
         "block_ids": (generation,),
         "num_tokens": 4,
         "layout_digest": "x",

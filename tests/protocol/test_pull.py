@@ -1,6 +1,5 @@
 """Pull: the destination reads what is announced, as its own credit allows, each chunk once."""
 
-import pytest
 
 from baton.core.effects import MoveChunk
 from baton.core.ids import Direction
@@ -104,7 +103,6 @@ def test_bytes_that_differ_from_the_sources_are_refused():
     assert not worker.is_published
 
 
-@pytest.mark.xfail(reason="a put into a pull reservation releases credit nobody took", strict=True)
 def test_a_put_into_a_pull_reservation_is_not_taken():
     worker = pulling()
     worker.arrive(worker.plan[0])

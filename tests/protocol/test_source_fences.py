@@ -65,7 +65,6 @@ def test_a_repeated_credit_return_gives_credit_once():
     for _ in range(3):
         worker.from_destination(CreditReturn(fence=FENCE, chunk_ids=(worker.writes()[0],)))
     assert len(worker.writes()) == 3
-    assert worker.node.counters["duplicate_messages"] == 2
 
 
 STRANGERS = {
@@ -109,14 +108,12 @@ def test_a_message_about_another_handoff_or_life_changes_nothing(name, changes):
     assert_nothing_happens(name, changes)
 
 
-@pytest.mark.xfail(reason="the source compares transfer ids, not whole fences", strict=True)
 @pytest.mark.parametrize("changes", NEAR.values(), ids=NEAR)
 @pytest.mark.parametrize("name", ["abort", "credit"])
 def test_a_message_that_differs_in_any_other_field_of_the_fence_changes_nothing(name, changes):
     assert_nothing_happens(name, changes)
 
 
-@pytest.mark.xfail(reason="the source compares transfer ids, not whole fences", strict=True)
 @pytest.mark.parametrize("changes", NEAR.values(), ids=NEAR)
 def test_a_copy_is_not_released_under_a_fence_that_differs(changes):
     worker = sealed()
@@ -166,7 +163,6 @@ def test_an_abort_of_something_unknown_is_answered_and_fences_it():
     assert worker.job is None
 
 
-@pytest.mark.xfail(reason="a released generation is not fenced at its source", strict=True)
 def test_a_prefill_repeated_after_the_release_writes_nothing():
     """The granted blocks may belong to another request by now."""
     worker = sealed()

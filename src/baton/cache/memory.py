@@ -58,3 +58,15 @@ class KVMemory:
         """Drop a sequence's references, tail first so that prefixes outlive their suffixes."""
         for block in reversed(block_table):
             self.pool.release(block)
+
+    def quarantine(self, block_table: Sequence[int], exposed: Sequence[int]) -> None:
+        """Set aside what a peer may still write; the rest of the table goes back now."""
+        written = set(exposed)
+        self.release([block for block in block_table if block not in written])
+        for block in exposed:
+            self.pool.quarantine(block)
+
+    def end_quarantine(self, exposed: Sequence[int]) -> None:
+        """Nobody can write these blocks any more: they are free."""
+        for block in exposed:
+            self.pool.end_quarantine(block)

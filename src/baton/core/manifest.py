@@ -100,6 +100,7 @@ class CacheEntry(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     generation: int
     transfer_id: str
+    reservation_id: int
     block_ids: tuple[int, ...]
     num_tokens: int
     layout_digest: str

@@ -79,6 +79,12 @@ class Prefill(_Message, frozen=True, kw_only=True, tag="prefill"):
     grant: Grant
 
 
+class Accepted(_Message, frozen=True, kw_only=True, tag="accepted"):
+    """Source to router: the prefill is queued here; it need not be repeated."""
+
+    fence: Fence
+
+
 class ChunksReady(_Message, frozen=True, kw_only=True, tag="chunks_ready"):
     """Source to destination, pull only: these chunks may be read from these source blocks."""
 
@@ -200,6 +206,7 @@ Message = (
     | Reserved
     | Denied
     | Prefill
+    | Accepted
     | ChunksReady
     | CreditReturn
     | Seal

@@ -67,16 +67,22 @@ class Attempts:
             prefill=fence.source_id,
             decode=fence.destination_id,
         )
-        context.send(
-            destination.info.worker_id,
-            Reserve(
-                fence=fence,
-                request=request,
-                output_token_ids=record.output_token_ids,
-                direction=context.transfer.direction,
-                schedule=schedule,
-            ),
+        record.unanswered = Reserve(
+            fence=fence,
+            request=request,
+            output_token_ids=record.output_token_ids,
+            direction=context.transfer.direction,
+            schedule=schedule,
         )
+        self.repeat(record)
+
+    def repeat(self, record: RequestRecord) -> None:
+        """Send what nobody has answered yet, the first time or again; both are idempotent."""
+        match record.unanswered:
+            case Reserve(fence=fence):
+                self._context.send(fence.destination_id, record.unanswered)
+            case Prefill(fence=fence):
+                self._context.send(fence.source_id, record.unanswered)
 
     def _schedule(self, record: RequestRecord, source: WorkerView) -> Schedule:
         transfer = self._context.transfer
@@ -102,15 +108,18 @@ class Attempts:
             return
         record.machine.feed(RequestInput.GRANT)
         record.fence = message.grant.fence
-        self._context.send(
-            record.fence.source_id,
-            Prefill(
-                fence=record.fence,
-                request=record.request,
-                output_token_ids=record.output_token_ids,
-                grant=message.grant,
-            ),
+        record.unanswered = Prefill(
+            fence=record.fence,
+            request=record.request,
+            output_token_ids=record.output_token_ids,
+            grant=message.grant,
         )
+        self.repeat(record)
+
+    def on_accepted(self, record: RequestRecord) -> None:
+        """The source has the prefill in its queue."""
+        if isinstance(record.unanswered, Prefill):
+            record.unanswered = None
 
     def on_denied(self, record: RequestRecord, message: Denied) -> None:
         """Nothing is held by whoever denied; wait for room, fall back, or refuse for good."""
@@ -148,6 +157,10 @@ class Attempts:
         self._context.release(record)
         record.machine.feed(RequestInput.RETRY)
         record.fence = None
+        record.unanswered = None
+        if record.started:  # its first token is out: the wait for a route counts anew
+            budget_us = self._context.config.ttft_budget_ms * 1000
+            record.deadline_us = self._context.now_us + budget_us
         self._context.waiting.appendleft(record.request.request_id)
 
     def on_failed(self, record: RequestRecord, reason: str) -> None:

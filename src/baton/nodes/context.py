@@ -8,6 +8,7 @@ from baton.core.effects import Effect, Send, Trace
 from baton.core.ids import Fence, Role
 from baton.core.layout import KVLayout, ModelInfo
 from baton.core.messages import Message
+from baton.core.sets import TransferLedger
 from baton.core.snapshot import WorkerInfo
 
 ROUTER = "router"
@@ -62,6 +63,13 @@ class WorkerContext:
         self._effects.append(
             Trace(name=name, request_id=fence.request_id, generation=fence.generation, data=data)
         )
+
+    def count_handoff(self, ledger: TransferLedger, *, remote: bool) -> None:
+        """Book a published handoff: logical payload and each named kind of extra traffic."""
+        self.counters["handoff_logical_bytes"] += ledger.logical_nbytes
+        self.counters["handoff_padding_bytes"] += ledger.padding_nbytes
+        self.counters["handoff_duplicate_bytes"] += ledger.duplicate_nbytes
+        self.counters["handoffs"] += remote
 
     def take_effects(self) -> list[Effect]:
         """Everything asked for since the last call, in order."""

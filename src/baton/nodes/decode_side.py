@@ -4,7 +4,7 @@ from baton.core.effects import DigestKV
 from baton.core.events import KVDigested
 from baton.core.finish import finish_reason
 from baton.core.ids import Fence
-from baton.core.messages import Aborted, Done, Resync, TokenRow, TokenRows
+from baton.core.messages import Aborted, Done, Published, Resync, TokenRow, TokenRows
 from baton.core.request import Token
 from baton.core.work import Sampled
 from baton.nodes.context import ROUTER, WorkerContext
@@ -204,20 +204,21 @@ class DecodeSide:
     # -- repair --------------------------------------------------------------------------------
 
     def on_resync(self, message: Resync) -> None:
-        """Send tokens again from an index on, and the end if there was one."""
+        """Say again that this is published, the tokens from an index on, and the end."""
         key, fence = message.fence.transfer_id, message.fence
         ended = self.ended.get(key)
         sequence = self.live.get(key)
         if ended is not None:
-            outputs = ended.outputs
+            outputs, cached = ended.outputs, ended.done.usage.cached_tokens
         elif sequence is not None:
-            outputs = sequence.outputs
+            outputs, cached = sequence.outputs, sequence.num_cached_tokens
         elif self._is_ending(key):
             return
         else:
             self._context.send(ROUTER, Aborted(fence=fence, reason="unknown_sequence"))
             return
         self.flush()
+        self._context.send(ROUTER, Published(fence=fence, cached_tokens=cached))
         rows = tuple(
             TokenRow(request_id=fence.request_id, generation=fence.generation, token=token)
             for token in outputs[message.next_index :]

@@ -107,6 +107,9 @@ class DestinationSide:
         if incoming is None or not self._is_source(incoming.fence, event):
             self._context.counters["stale_chunks"] += 1
             return
+        if incoming.transfer.grant.direction is not Direction.PUSH:
+            self._context.counters["stale_chunks"] += 1
+            return
         self._extend_lease(incoming)
         self._receive(incoming, event.chunk_id, event.nbytes, event.checksum)
 
@@ -214,7 +217,7 @@ class DestinationSide:
     def _answer_unknown_seal(self, fence: Fence) -> None:
         context = self._context
         entry = self._directory.lookup(fence.request_id, fence.generation)
-        if entry is not None and entry.transfer_id == fence.transfer_id:
+        if entry is not None and entry.reservation_id == fence.reservation_id:
             context.counters["duplicate_publications"] += 1
             context.send(fence.source_id, SourceRelease(fence=fence))
             return
@@ -239,7 +242,7 @@ class DestinationSide:
             self._abort(incoming, f"{outcome}_publication")
             return
         transfer.published()
-        self._count_bytes(transfer)
+        context.count_handoff(transfer.ledger, remote=not incoming.fence.colocated)
         context.trace("published", incoming.fence, num_tokens=transfer.grant.num_tokens)
         cached = transfer.manifest.num_cached_tokens
         context.send(ROUTER, Published(fence=incoming.fence, cached_tokens=cached))
@@ -247,13 +250,6 @@ class DestinationSide:
         self._admit(transfer)
         if not incoming.fence.colocated:
             context.send(incoming.fence.source_id, SourceRelease(fence=incoming.fence))
-
-    def _count_bytes(self, transfer: DestinationTransfer) -> None:
-        counters, ledger = self._context.counters, transfer.ledger
-        counters["handoff_logical_bytes"] += ledger.logical_nbytes
-        counters["handoff_padding_bytes"] += ledger.padding_nbytes
-        counters["handoff_duplicate_bytes"] += ledger.duplicate_nbytes
-        counters["handoffs"] += not transfer.fence.colocated
 
     # -- abort ---------------------------------------------------------------------------------
 
@@ -295,7 +291,7 @@ class DestinationSide:
         context.trace("aborting", fence, reason=reason)
         self._directory.fence(fence.request_id, fence.generation + 1)
         incoming.clear()
-        self._quarantine(transfer)
+        context.memory.quarantine(transfer.block_table, transfer.grant.block_ids)
         if fence.colocated:
             transfer.remote_quiesced = True
             transfer.local_quiesced = self._stop_compute(fence)
@@ -306,14 +302,6 @@ class DestinationSide:
             elif not transfer.remote_quiesced:
                 self._ask_abort(incoming)
         self._try_finish_abort(incoming)
-
-    def _quarantine(self, transfer: DestinationTransfer) -> None:
-        """What may still be written is set aside; pinned prefix and growth go back now."""
-        pool = self._context.memory.pool
-        exposed = set(transfer.grant.block_ids)
-        self._context.memory.release([b for b in transfer.block_table if b not in exposed])
-        for block in transfer.grant.block_ids:
-            pool.quarantine(block)
 
     def _ask_abort(self, incoming: Incoming) -> None:
         transfer, context = incoming.transfer, self._context
@@ -342,8 +330,7 @@ class DestinationSide:
         if not transfer.quiesced:
             return
         transfer.finish_abort()
-        for block in transfer.grant.block_ids:
-            self._context.memory.pool.end_quarantine(block)
+        self._context.memory.end_quarantine(transfer.grant.block_ids)
         self._context.trace("aborted", incoming.fence, reason=transfer.abort_reason)
         self._context.send(ROUTER, Aborted(fence=incoming.fence, reason=transfer.abort_reason))
         self._forget(incoming)
@@ -393,7 +380,18 @@ class DestinationSide:
             self._context.counters["expired_leases"] += 1
             self._abort(incoming, "destination_lease_expired")
         for incoming in list(self.incoming.values()):
-            transfer = incoming.transfer
-            waiting = transfer.state is TransferState.ABORTING and not transfer.remote_quiesced
-            if waiting and self._context.now_us >= transfer.next_retry_us:
+            self._repeat(incoming)
+
+    def _repeat(self, incoming: Incoming) -> None:
+        """Say again what may have been lost; every repeat is idempotent at the source."""
+        transfer, fence, context = incoming.transfer, incoming.fence, self._context
+        if transfer.state is TransferState.TRANSFERRING:
+            visible = transfer.visible_chunks
+            if visible and transfer.grant.direction is Direction.PUSH:
+                context.send(fence.source_id, CreditReturn(fence=fence, chunk_ids=visible))
+        elif transfer.state is TransferState.ABORTING and not transfer.remote_quiesced:
+            if not context.is_live_peer(fence.source_id, fence.source_epoch):
+                transfer.remote_quiesced = True
+                self._try_finish_abort(incoming)
+            elif context.now_us >= transfer.next_retry_us:
                 self._ask_abort(incoming)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from baton.core.ids import Fence
-from baton.core.messages import Denied, Prefill, Seal
+from baton.core.messages import Accepted, Denied, Prefill, Seal
 from baton.core.request import Token
 from baton.core.work import Sampled
 from baton.nodes.context import ROUTER, WorkerContext
@@ -11,6 +11,7 @@ from baton.nodes.destination_side import DestinationSide
 from baton.nodes.engine_queue import EngineQueue
 from baton.nodes.sequence import Sequence
 from baton.protocol.source import SourceTransfer
+from baton.protocol.transfer import TransferState
 
 
 class LocalSide:
@@ -34,8 +35,10 @@ class LocalSide:
         incoming = self._destination().incoming.get(fence.transfer_id)
         if fence.transfer_id in self.sequences:
             self._context.counters["duplicate_messages"] += 1
+            self._context.send(ROUTER, Accepted(fence=fence))
             return
-        if incoming is None or incoming.fence != fence:
+        live = incoming is not None and incoming.transfer.state is TransferState.RESERVED
+        if incoming is None or incoming.fence != fence or not live:
             self._context.send(ROUTER, Denied(fence=fence, reason="not_reserved", transient=False))
             return
         transfer = incoming.transfer
@@ -51,6 +54,7 @@ class LocalSide:
         sequence.num_computed = sequence.num_cached_tokens = transfer.grant.token_start
         self.sequences[sequence.key] = sequence
         self._queue.add_prefill(sequence)
+        self._context.send(ROUTER, Accepted(fence=fence))
         self._context.trace("prefill_queued", fence, num_tokens=len(sequence.tokens))
 
     def on_computed(self, sequence: Sequence, sampled: Sampled | None) -> None:

@@ -2,6 +2,7 @@
 
 from baton.core.ids import Fence, Mode
 from baton.core.machine import Machine
+from baton.core.messages import Prefill, Reserve
 from baton.core.request import Request, Token
 from baton.protocol.request import REQUEST, RequestState
 
@@ -22,6 +23,8 @@ class RequestRecord:
         self.avoid_prefill: frozenset[str] = frozenset()
         self.attempt_deadline_us = 0
         self.last_progress_us = now_us
+        self.unanswered: Reserve | Prefill | None = None
+        """What was sent last and is repeated until somebody answers."""
         self.outputs: list[Token] = []
         self.started = False
         self.cancel_reason = ""

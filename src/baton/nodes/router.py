@@ -165,6 +165,8 @@ class Router:
         match message:
             case messages.Reserved():
                 self._attempts.on_reserved(record, message)
+            case messages.Accepted():
+                self._attempts.on_accepted(record)
             case messages.Denied():
                 self._attempts.on_denied(record, message)
             case messages.Published():
@@ -250,6 +252,8 @@ class Router:
                 assert record.fence is not None
                 context.cancel_attempt(record.fence, "attempt_timeout")
                 self._attempts.on_failed(record, "attempt_timeout")
+            case RequestState.RESERVING | RequestState.PREFILLING:
+                self._attempts.repeat(record)
             case RequestState.DECODING:
                 if context.now_us - record.last_progress_us >= 4 * retry_us:
                     record.last_progress_us = context.now_us

@@ -4,6 +4,7 @@ from baton.core.effects import CancelIo, DigestChunk, MoveChunk
 from baton.core.events import ChunkDigested, ChunkMoved
 from baton.core.ids import Direction, Fence
 from baton.core.messages import (
+    Accepted,
     ChunksReady,
     CreditReturn,
     Denied,
@@ -55,8 +56,11 @@ class SourceSide:
     def on_prefill(self, message: Prefill) -> None:
         """Accept a prefill under a destination's grant, or say why not."""
         fence, context = message.fence, self._context
-        if fence.transfer_id in self.jobs:
+        known = self.jobs.get(fence.transfer_id)
+        if known is not None:
             context.counters["duplicate_messages"] += 1
+            if known.fence == fence:
+                context.send(ROUTER, Accepted(fence=fence))
             return
         reason = self._refusal(message)
         if reason:
@@ -74,6 +78,7 @@ class SourceSide:
         self._by_reservation[fence.reservation_id] = job
         self._extend_lease(job)
         self._queue.add_prefill(sequence)
+        context.send(ROUTER, Accepted(fence=fence))
         context.trace("prefill_queued", fence, num_tokens=len(sequence.tokens))
 
     def _refusal(self, message: Prefill) -> str:
@@ -199,16 +204,21 @@ class SourceSide:
             return False
         live = job.transfer.state is CopyState.COMPUTING and not event.error
         if live and job.grant.direction is Direction.PULL:
-            self._context.send(
-                job.fence.destination_id,
-                ChunksReady(
-                    fence=job.fence,
-                    chunk_ids=(event.chunk_id,),
-                    source_block_ids=job.transfer.local_blocks,
-                ),
-            )
+            self._offer(job, (event.chunk_id,))
         self._take_checksum(job, event.chunk_id, event.checksum, event.error)
         return True
+
+    def _offer(self, job: SourceJob, chunk_ids: tuple[int, ...]) -> None:
+        """Pull: these chunks are settled and may be read."""
+        assert job.transfer is not None
+        self._context.send(
+            job.fence.destination_id,
+            ChunksReady(
+                fence=job.fence,
+                chunk_ids=chunk_ids,
+                source_block_ids=job.transfer.local_blocks,
+            ),
+        )
 
     def _take_checksum(self, job: SourceJob, chunk_id: int, checksum: int, error: str) -> None:
         transfer = job.transfer
@@ -224,13 +234,12 @@ class SourceSide:
 
     def on_credit(self, message: CreditReturn) -> None:
         """The destination sees these chunks: credit is free, more may go."""
-        job = self.jobs.get(message.fence.transfer_id)
+        job = self._current(message.fence)
         if job is None or job.transfer is None or job.transfer.state is CopyState.FENCING:
             return
         self._extend_lease(job)
         for chunk_id in message.chunk_ids:
-            if not job.transfer.visible(chunk_id):
-                self._context.counters["duplicate_messages"] += 1
+            job.transfer.visible(chunk_id)  # a repeated return has no effect
         self._send_ready(job)
 
     def _try_seal(self, job: SourceJob) -> None:
@@ -248,10 +257,12 @@ class SourceSide:
         self._context.trace("sealed", job.fence)
         self._send_seal(job)
 
-    def _send_seal(self, job: SourceJob) -> None:
+    def _send_seal(self, job: SourceJob, *, again: bool = False) -> None:
         transfer = job.transfer
         assert transfer is not None and transfer.manifest is not None
         transfer.next_retry_us = self._context.now_us + self._context.transfer.retry_ms * 1000
+        if again and job.grant.direction is Direction.PULL:
+            self._offer(job, tuple(spec.chunk_id for spec in transfer.plan))
         self._context.send(
             job.fence.destination_id, Seal(fence=job.fence, manifest=transfer.manifest)
         )
@@ -260,10 +271,11 @@ class SourceSide:
 
     def on_release(self, fence: Fence) -> None:
         """Published under this generation: the copy becomes history."""
-        job = self.jobs.get(fence.transfer_id)
+        job = self._current(fence)
         if job is None or job.transfer is None or job.transfer.state is not CopyState.HELD:
-            self._context.counters["stale_messages"] += 1
+            self._context.counters["stale_messages"] += job is not None
             return
+        self._fenced.fence(fence.request_id, fence.generation + 1)
         job.transfer.release()
         self._context.trace("source_released", fence)
         self._forget(job)
@@ -271,6 +283,9 @@ class SourceSide:
     def on_abort(self, fence: Fence, reason: str) -> None:
         """Stop and quiesce; what is not known here is quiet already and stays fenced."""
         job = self.jobs.get(fence.transfer_id)
+        if job is not None and job.fence != fence:
+            self._context.counters["stale_messages"] += 1
+            return
         self._fenced.fence(fence.request_id, fence.generation + 1)
         if job is None:
             self._context.send(fence.destination_id, TransferQuiesced(fence=fence))
@@ -344,13 +359,21 @@ class SourceSide:
 
     # -- time ----------------------------------------------------------------------------------
 
+    def _current(self, fence: Fence) -> SourceJob | None:
+        """The job of exactly this fence; anything else is stale and counted."""
+        job = self.jobs.get(fence.transfer_id)
+        if job is None or job.fence != fence:
+            self._context.counters["stale_messages"] += 1
+            return None
+        return job
+
     def _extend_lease(self, job: SourceJob) -> None:
         lease_us = self._context.transfer.lease_ms * 1000
         self.leases.set(job.fence.transfer_id, self._context.now_us + lease_us)
 
     def renew(self, fence: Fence) -> None:
         """The destination says this handoff is alive."""
-        job = self.jobs.get(fence.transfer_id)
+        job = self._current(fence)
         if job is not None:
             self._extend_lease(job)
 
@@ -366,4 +389,4 @@ class SourceSide:
             if transfer is None or transfer.state is not CopyState.HELD:
                 continue
             if self._context.now_us >= transfer.next_retry_us:
-                self._send_seal(job)
+                self._send_seal(job, again=True)

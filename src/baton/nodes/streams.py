@@ -18,8 +18,7 @@ class Streams:
         """Decode has started; the client learns the mode once."""
         context, fence = self._context, message.fence
         if record.state is not RequestState.PREFILLING:
-            context.counters["duplicate_messages"] += 1
-            return
+            return  # said again beside tokens that were sent again
         record.machine.feed(RequestInput.PUBLISH)
         record.last_progress_us = context.now_us
         record.cached_tokens = message.cached_tokens
@@ -44,12 +43,13 @@ class Streams:
         """Deliver the tokens that are next; name the stale and the repeated, ask for the lost."""
         context = self._context
         fresh: dict[str, list[Token]] = {}
+        early: set[str] = set()
         for row in message.rows:
             record = context.records.get(row.request_id)
             if record is None or record.fence is None or row.generation != record.generation:
                 context.counters["stale_tokens"] += 1
             elif record.state is not RequestState.DECODING:
-                context.counters["early_tokens"] += 1
+                early.add(row.request_id)
             elif row.token.index == len(record.outputs):
                 record.outputs.append(row.token)
                 record.last_progress_us = context.now_us
@@ -58,9 +58,17 @@ class Streams:
                 context.counters["duplicate_tokens"] += 1
             else:
                 self.resync(record)
+        for request_id in sorted(early):
+            self._on_early(context.records[request_id])
         for request_id, tokens in fresh.items():
             context.counters["delivered_tokens"] += len(tokens)
             context.deliver(context.records[request_id], Tokens(tokens=tuple(tokens)))
+
+    def _on_early(self, record: RequestRecord) -> None:
+        """Tokens of an attempt whose publication was not heard of: the word was lost."""
+        self._context.counters["early_tokens"] += 1
+        if record.state is RequestState.PREFILLING:
+            self.resync(record)
 
     def resync(self, record: RequestRecord) -> None:
         """Ask for everything from the next index on."""
@@ -80,7 +88,7 @@ class Streams:
             context.end_cancelled(record, message)
             return
         if record.state is not RequestState.DECODING:
-            context.counters["early_tokens"] += 1
+            self._on_early(record)
             return
         if len(record.outputs) < message.usage.completion_tokens:
             self.resync(record)

@@ -167,14 +167,14 @@ class Worker:
             self.context.counters["stale_messages"] += 1
 
     def _fence_holds(self, fence: Fence, envelope: Envelope) -> bool:
-        """Fence before kind: this life of this worker is a party, and so is the sender."""
+        """Fence before kind: this life of this worker is one party, the sender is the other."""
         me = (self.context.worker_id, self.context.epoch)
         source = (fence.source_id, fence.source_epoch)
         destination = (fence.destination_id, fence.destination_epoch)
-        if me not in (source, destination):
-            return False
+        if envelope.sender_id == ROUTER:
+            return me in (source, destination)
         sender = (envelope.sender_id, envelope.sender_epoch)
-        return envelope.sender_id == ROUTER or sender in (source, destination)
+        return (me, sender) in ((source, destination), (destination, source))
 
     def _on_router_message(self, message: Message) -> None:
         match message:

@@ -96,6 +96,12 @@ class DestinationTransfer:
         """Consumer gate: every expected chunk is DEVICE_VISIBLE."""
         return self.num_visible == len(self._chunks)
 
+    @property
+    def visible_chunks(self) -> tuple[int, ...]:
+        """Ids of the chunks that are DEVICE_VISIBLE."""
+        seen = ChunkState.DEVICE_VISIBLE
+        return tuple(i for i, chunk in self._chunks.items() if chunk.machine.state is seen)
+
     def start(self) -> None:
         """The source has begun: bytes or renewals arrive."""
         if self.state is TransferState.RESERVED:
@@ -201,6 +207,7 @@ class DestinationTransfer:
             request_id=self.request.request_id,
             generation=self.fence.generation,
             transfer_id=self.fence.transfer_id,
+            reservation_id=self.fence.reservation_id,
             block_ids=self.block_table,
             num_tokens=self.grant.num_tokens,
             layout_digest=self.layout.digest,

@@ -2,7 +2,6 @@
 
 from collections import Counter, deque
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
@@ -26,7 +25,8 @@ class TraceLog:
     def __init__(self, place: str, path: str = "", capacity: int = 4096) -> None:
         self._place = place
         self._recent: deque[TraceEvent] = deque(maxlen=capacity)
-        self._file: IO[bytes] | None = Path(path).open("ab") if path else None  # noqa: SIM115
+        # Unbuffered: a killed process loses nothing that it had recorded.
+        self._file = Path(path).open("ab", buffering=0) if path else None  # noqa: SIM115
         self._encoder = msgspec.json.Encoder()
         self.counts: Counter[str] = Counter()
 
