@@ -69,8 +69,8 @@ class TransferConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=
 
     direction: Direction = Direction.PUSH
     schedule: Literal["auto", "layer", "request"] = "auto"
-    chunk_nbytes: int = MIB
-    credit_nbytes: int = 16 * MIB
+    chunk_nbytes: int = 4 * MIB
+    credit_nbytes: int = 32 * MIB
     checksum: bool = True
     lease_ms: int = 10_000
     retry_ms: int = 500

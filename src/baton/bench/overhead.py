@@ -60,15 +60,15 @@ def _row(case: Case, bare: list[float], served: list[float]) -> OverheadRow:
 async def _served_ms(deployment: Deployment, case: Case, number: int) -> float:
     info = deployment.router.info
     assert info is not None
-    salt = f"{case.batch}-{case.context}-{number}"
     if not case.batch:
         prompt = prompt_of(case.context, info.vocab_size, number)
-        request = make_request(prompt, 1, salt=salt)
+        request = make_request(prompt, 1, salt=f"cold-{number}")
         return 1000 * (await run_together(deployment, [request]))[0].ttft_s
-    requests = [
-        make_request(prompt_of(case.context, info.vocab_size, i), STEPS + 2 * case.batch, salt)
-        for i in range(case.batch)
-    ]
+    prompts = [prompt_of(case.context, info.vocab_size, row) for row in range(case.batch)]
+    # Known prompts need almost no prefill, so that all sequences decode together soon.
+    await run_together(deployment, [make_request(prompt, 1, "known") for prompt in prompts])
+    max_tokens = STEPS + 4 * case.batch
+    requests = [make_request(prompt, max_tokens, "known") for prompt in prompts]
     timed = await run_together(deployment, requests)
     # Steps count once every sequence decodes, and while none has ended.
     begin = max(t.token_s[1] for t in timed)

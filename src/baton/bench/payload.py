@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection
 import msgspec
 import numpy as np
 
+from baton.config import TransferConfig
 from baton.runtime.dataplane import (
     Arena,
     DigestOrder,
@@ -34,8 +35,10 @@ from baton.runtime.dataplane import (
 from baton.runtime.dataplane.checksum import copy_and_checksum
 
 MIB = 1 << 20
-CHUNK_NBYTES = MIB
-CREDIT_NBYTES = 16 * MIB
+CHUNK_NBYTES = TransferConfig().chunk_nbytes
+CREDIT_NBYTES = TransferConfig().credit_nbytes
+RETURN_NBYTES = 2 * MIB
+"""Credit goes back in one message for this many verified bytes, or when nothing more is here."""
 ARENA_NBYTES = 128 * MIB
 """Handoffs walk over the whole arena, so their bytes come from memory as K/V state does."""
 ROUND_NBYTES = 256 * MIB
@@ -110,13 +113,14 @@ class _Source:
         self._poller = select.poll()
         self._poller.register(self._plane.fileno(), select.POLLIN)
         self._poller.register(credit, select.POLLIN)
-        self._handoff_nbytes = CHUNK_NBYTES
+        self._handoff_nbytes = self._chunk_nbytes = MIB
         self._chunk_id = 0
         self._verified = 0
 
     def measure(self, nbytes: int, num_rounds: int) -> PayloadRow:
         payload, memcpy, fused, latency_us, memcpy_us, shares = [], [], [], [], [], []
         self._handoff_nbytes = nbytes
+        self._chunk_nbytes = min(nbytes, CHUNK_NBYTES)
         self._stream(ROUND_NBYTES)
         for _ in range(num_rounds):
             payload.append(ROUND_NBYTES / self._stream(ROUND_NBYTES) / 1e9)
@@ -148,8 +152,9 @@ class _Source:
     def _stream(self, nbytes: int) -> float:
         """Hand `nbytes` over and return the seconds until the last chunk was verified."""
         started = time.perf_counter()
-        limit = self._chunk_id + nbytes // CHUNK_NBYTES
-        window = CREDIT_NBYTES // CHUNK_NBYTES
+        chunk = self._chunk_nbytes
+        limit = self._chunk_id + nbytes // chunk
+        window = CREDIT_NBYTES // chunk
         while self._verified < limit:
             while self._chunk_id < min(limit, self._verified + window):
                 self._put_next()
@@ -164,15 +169,15 @@ class _Source:
         return time.perf_counter() - started
 
     def _put_next(self) -> None:
-        offset = self._chunk_id * CHUNK_NBYTES % ARENA_NBYTES
+        offset = self._chunk_id * self._chunk_nbytes % ARENA_NBYTES
         self._plane.put(
             PutOrder(
                 peer_id="destination",
                 peer_epoch=1,
-                reservation_id=1 + self._chunk_id * CHUNK_NBYTES // self._handoff_nbytes,
+                reservation_id=1 + self._chunk_id * self._chunk_nbytes // self._handoff_nbytes,
                 chunk_id=self._chunk_id,
                 direction="write",
-                runs=((offset, offset, CHUNK_NBYTES),),
+                runs=((offset, offset, self._chunk_nbytes),),
             )
         )
         self._chunk_id += 1
@@ -195,8 +200,8 @@ class _Source:
         """Move `ROUND_NBYTES` chunk by chunk without messages; return the seconds."""
         source, mirror = self._arena.buffer, self._mirror.buffer
         started = time.perf_counter()
-        for start in range(0, ROUND_NBYTES, CHUNK_NBYTES):
-            run = slice(start % ARENA_NBYTES, start % ARENA_NBYTES + CHUNK_NBYTES)
+        for start in range(0, ROUND_NBYTES, self._chunk_nbytes):
+            run = slice(start % ARENA_NBYTES, start % ARENA_NBYTES + self._chunk_nbytes)
             copy_and_checksum([mirror[run]], [source[run]], hashed=self._checksum)
         return time.perf_counter() - started
 
@@ -213,14 +218,13 @@ def _destination(control: Connection, credit: socket.socket, core: int, checksum
     poller.register(plane.fileno(), select.POLLIN)
     poller.register(control.fileno(), select.POLLIN)
     expected: dict[int, int] = {}
-    verified = 0
+    verified, returned, unreturned = 0, 0, 0
     while not any(handle == control.fileno() for handle, _ in poller.poll()):
-        before = verified
         for completion in plane.poll():
             if isinstance(completion, Received):
                 if checksum:
                     expected[completion.chunk_id] = completion.checksum
-                    offset = completion.chunk_id * CHUNK_NBYTES % ARENA_NBYTES
+                    offset = completion.chunk_id * completion.nbytes % ARENA_NBYTES
                     plane.digest(
                         DigestOrder(
                             reservation_id=completion.reservation_id,
@@ -230,12 +234,15 @@ def _destination(control: Connection, credit: socket.socket, core: int, checksum
                     )
                 else:
                     verified += 1
+                    unreturned += completion.nbytes
             elif isinstance(completion, Finished):
                 if completion.checksum != expected.pop(completion.chunk_id):
                     raise CorruptChunk(f"chunk {completion.chunk_id}")
                 verified += 1
-        if verified > before:
+                unreturned += completion.nbytes
+        if verified > returned and (unreturned >= RETURN_NBYTES or not expected):
             credit.send(_COUNT.pack(verified))
+            returned, unreturned = verified, 0
     plane.close()
     arena.close()
 
