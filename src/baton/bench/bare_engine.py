@@ -51,17 +51,19 @@ class BareEngine:
         for step in range(_STEPS):
             items = tuple(self._item(row, context + step, 1, context) for row in range(batch))
             begin = time.perf_counter()
-            self._engine.execute(Batch(batch_id=step, items=items))
+            self._execute(items)
             durations.append(1000 * (time.perf_counter() - begin))
         return statistics.median(durations)
+
+    def _execute(self, items: tuple[WorkItem, ...]) -> None:
+        result = self._engine.execute(Batch(batch_id=0, items=items))
+        assert not result.error, result.error
 
     def _prefill(self, row: int, context: int) -> float:
         begin = time.perf_counter()
         for start in range(0, context, self._chunk):
             rows = min(self._chunk, context - start)
-            item = self._item(row, start, rows, context)
-            result = self._engine.execute(Batch(batch_id=0, items=(item,)))
-            assert not result.error, result.error
+            self._execute((self._item(row, start, rows, context),))
         return 1000 * (time.perf_counter() - begin)
 
     def _item(self, row: int, start: int, rows: int, context: int) -> WorkItem:

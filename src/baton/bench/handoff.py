@@ -110,13 +110,7 @@ def _overhead(console: Console, model: str, rounds: int) -> Any:
 
 
 def _engine(console: Console, model: str) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", "baton.engine.bench", model],
-        stdout=subprocess.PIPE,
-        env={**os.environ, **ONE_THREAD},
-        check=True,
-    )
-    figures = json.loads(done.stdout)
+    figures = _child("baton.engine.bench", model)
     table = _table(
         "The engine against transformers, CPU time on one core; limit: ratio 1.0",
         "step", "ours ms", "transformers ms", "ratio", "matrix products ms", "bandwidth limit ms",
@@ -128,8 +122,38 @@ def _engine(console: Console, model: str) -> Any:
                 str(row.get("linears_ms", "-")), str(row.get("bandwidth_limit_ms", "-")),
             )  # fmt: skip
     console.print(table)
+    prefill = figures["prefill"]
     console.print(figures["deterministic"])
+    console.print(
+        f"cost of determinism in prefill attention: {prefill['ours_ms']} ms on the canonical grid, "
+        f"{prefill['without_grid_ms']} ms without"
+    )
+    figures["continuous"] = _continuous(console, model)
     return figures
+
+
+def _continuous(console: Console, model: str) -> Any:
+    figures = _child("baton.engine.bench_continuous", model)
+    table = _table(
+        "Whole batches against transformers' continuous batching; limit: ratio 1.0",
+        "prompts of 64, 8 new tokens", "ours s", "transformers s", "ratio",
+    )  # fmt: skip
+    for name, row in figures.items():
+        table.add_row(
+            name, f"{row['ours_s']:.2f}", f"{row['transformers_s']:.2f}", f"{row['ratio']:.3f}"
+        )
+    console.print(table)
+    return figures
+
+
+def _child(module: str, model: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", module, model],
+        stdout=subprocess.PIPE,
+        env={**os.environ, **ONE_THREAD},
+        check=True,
+    )
+    return json.loads(done.stdout)
 
 
 def _gateway(console: Console) -> Any:
