@@ -1,6 +1,5 @@
 """Pull: the destination reads what is announced, as its own credit allows, each chunk once."""
 
-
 from baton.core.effects import MoveChunk
 from baton.core.ids import Direction
 from baton.core.messages import ChunksReady

@@ -1,0 +1,84 @@
+"""Pairing: a worker that differs in anything that matters is refused by the name of it."""
+
+import msgspec
+import pytest
+
+from baton.config import RouterConfig, TransferConfig
+from baton.core import effects, events
+from baton.core.ids import Role
+from baton.core.messages import Envelope, Hello, PeerUp, Refused
+from baton.core.snapshot import WorkerInfo
+from baton.nodes.router import Router
+from tests.nodes.cluster import MODEL
+
+
+def info(worker_id: str, role: Role = Role.DECODE, epoch: int = 1, **changes) -> WorkerInfo:
+    return msgspec.structs.replace(
+        WorkerInfo(
+            worker_id=worker_id, epoch=epoch, role=role, pid=1, version="1", endpoint="",
+            model=MODEL, num_blocks=8, max_num_seqs=4, region=b"",
+        ),
+        **changes,
+    )  # fmt: skip
+
+
+def hello(router: Router, worker: WorkerInfo) -> list:
+    envelope = Envelope(
+        sender_id=worker.worker_id, sender_epoch=worker.epoch, message=Hello(info=worker)
+    )
+    found = router.handle(events.Received(envelope=envelope), 1)
+    return [(e.to, e.message) for e in found if isinstance(e, effects.Send)]
+
+
+def model(**changes):
+    return msgspec.structs.replace(MODEL, **changes)
+
+
+DIFFERENCES = {
+    "version": {"version": "2"},
+    "model identity": {
+        "model": model(identity=msgspec.structs.replace(MODEL.identity, checkpoint_hash="x"))
+    },
+    "K/V layout": {"model": model(layout=msgspec.structs.replace(MODEL.layout, block_size=8))},
+    "dtype": {"model": model(dtype="bfloat16")},
+    "deterministic mode": {"model": model(deterministic=False)},
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_a_worker_that_differs_is_refused_by_name(name):
+    router = Router(RouterConfig(), TransferConfig())
+    assert hello(router, info("p", Role.PREFILL)) == []
+    ((to, message),) = hello(router, info("d", **DIFFERENCES[name]))
+    assert to == "d"
+    assert isinstance(message, Refused)
+    assert f"its {name} is" in message.reason
+    assert "d cannot be paired" in message.reason
+    assert router.missing(1) == "no live worker for: decode"
+
+
+def test_equal_workers_are_introduced_to_each_other():
+    router = Router(RouterConfig(), TransferConfig())
+    first, second = info("p", Role.PREFILL), info("d")
+    hello(router, first)
+    assert hello(router, second) == [("p", PeerUp(info=second)), ("d", PeerUp(info=first))]
+    assert router.missing(1) == ""
+
+
+def test_an_older_or_equal_life_of_a_worker_cannot_come_back():
+    router = Router(RouterConfig(), TransferConfig())
+    hello(router, info("p", Role.PREFILL))
+    hello(router, info("d", epoch=3))
+    for epoch in (2, 3):
+        assert hello(router, info("d", epoch=epoch)) == []
+    assert router.fleet.get("d").info.epoch == 3
+    assert router.counters["stale_messages"] == 2
+
+
+def test_readiness_needs_fresh_heartbeats():
+    config = RouterConfig(worker_timeout_ms=1000)
+    router = Router(config, TransferConfig())
+    hello(router, info("p", Role.PREFILL))
+    hello(router, info("d"))
+    assert router.missing(500_000) == ""
+    assert router.missing(1_100_000) == "no live worker for: decode, prefill"
