@@ -7,7 +7,6 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TextColumn
 
 from baton import __version__
 from baton.config import BatonConfig
@@ -16,9 +15,11 @@ from baton.runtime.deployment import Deployment, deploy
 from baton.runtime.gateway.app import create_app
 from baton.runtime.gateway.server import serve_app
 from baton.runtime.gateway.tokenizer import Tokenizer
+from baton.runtime.progress import StartProgress
 from baton.runtime.status import StatusScreen
 
 _REFRESH_S = 0.5
+_POLL_S = 0.1
 
 
 async def serve(config: BatonConfig, console: Console, trace_dir: Path | None = None) -> None:
@@ -39,29 +40,21 @@ async def serve(config: BatonConfig, console: Console, trace_dir: Path | None = 
 
 
 async def _run(config: BatonConfig, console: Console, trace_dir: Path | None) -> None:
-    console.print(f"baton {__version__}, configuration {config.digest}")
-    bars = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        console=console,
-        disable=not console.is_terminal,
-    )
-    with bars:
-        task = bars.add_task(f"model {config.model.name}", total=1.0)
+    console.print(f"baton {__version__}, configuration {config.digest}", highlight=False)
+    with StartProgress(console) as progress:
+        model = f"model {config.model.name}"
 
         def on_progress(stage: str, fraction: float) -> None:
-            bars.update(task, description=f"model {stage}", completed=fraction)
+            progress.update(model, stage, fraction)
 
-        context = deploy(config, on_progress, trace_dir=trace_dir)
-        deployment = await context.__aenter__()
-    try:
-        await _serve_deployment(config, console, deployment)
-    finally:
-        await context.__aexit__(None, None, None)
+        async with deploy(config, on_progress, trace_dir=trace_dir) as deployment:
+            progress.update(model, "ready", 1.0)
+            await _serve_deployment(config, console, deployment, progress)
 
 
-async def _serve_deployment(config: BatonConfig, console: Console, deployment: Deployment) -> None:
+async def _serve_deployment(
+    config: BatonConfig, console: Console, deployment: Deployment, progress: StartProgress
+) -> None:
     tokenizer = Tokenizer.load(deployment.model_path)
     app = create_app(
         deployment.router,
@@ -86,7 +79,7 @@ async def _serve_deployment(config: BatonConfig, console: Console, deployment: D
         if gateway.done():
             gateway.result()
             raise BatonError("the gateway ended before it listened")
-        await _wait_ready(config, console, deployment)
+        await _wait_ready(config, deployment, progress)
         url = "http://{}:{}".format(*address.result())
         _announce(config, console, deployment, url)
         tasks.append(asyncio.create_task(deployment.watch()))
@@ -101,20 +94,17 @@ async def _serve_deployment(config: BatonConfig, console: Console, deployment: D
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _wait_ready(config: BatonConfig, console: Console, deployment: Deployment) -> None:
+async def _wait_ready(config: BatonConfig, deployment: Deployment, progress: StartProgress) -> None:
     waiting = asyncio.create_task(deployment.wait_ready(config.cluster.start_timeout_s))
     try:
-        with console.status("starting workers") as status:
-            while not waiting.done():
-                stages = ", ".join(
-                    f"{w.worker_id} {w.report.stage} {w.report.fraction:.0%}"
-                    for w in deployment.supervisor.workers
-                )
-                status.update(f"starting workers: {stages}")
-                await asyncio.wait([waiting], timeout=_REFRESH_S)
+        while not waiting.done():
+            for worker in deployment.supervisor.workers:
+                progress.update(worker.worker_id, worker.report.stage, worker.report.fraction)
+            await asyncio.wait([waiting], timeout=_POLL_S)
         waiting.result()
     finally:
         waiting.cancel()
+    progress.stop()
 
 
 def _announce(config: BatonConfig, console: Console, deployment: Deployment, url: str) -> None:
