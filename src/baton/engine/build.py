@@ -53,7 +53,8 @@ def build(path: Path, config: ModelConfig, block_size: int, report: Progress) ->
         max_len = _max_model_len(config, shape)
         obstacle = _obstacle(config)
         forward = make_forward(model, config, shape, max_len, canonical=not obstacle)
-        obstacle = obstacle or linear.rows_differ(forward.linears)
+        if not obstacle:
+            forward.min_rows, obstacle = linear.settle_min_rows(forward.linears)
         _first_step(forward, layout, settings.model_type)
         report("identify", 0.8)
         info = ModelInfo(

@@ -146,8 +146,20 @@ def _replace_linears(model: nn.Module, min_rows: int, packed: bool) -> list[Line
     replaced: list[Linear] = []
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear:
-                linear = Linear(child.weight, child.bias, min_rows, packed)
+            weight = _linear_weight(child)
+            if weight is not None:
+                bias: Tensor | None = child.bias  # type: ignore[assignment]
+                linear = Linear(weight, bias, min_rows, packed)
                 setattr(parent, name, linear)
                 replaced.append(linear)
     return replaced
+
+
+def _linear_weight(module: nn.Module) -> Tensor | None:
+    """The weight `[out, in]` of a plain linear layer, GPT-2's transposed kind included."""
+    if type(module) is nn.Linear:
+        return module.weight
+    if type(module).__name__ == "Conv1D" and hasattr(module, "nf"):
+        weight: Tensor = module.weight  # type: ignore[assignment]
+        return weight.t().contiguous()
+    return None

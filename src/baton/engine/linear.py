@@ -100,6 +100,22 @@ def tune_min_rows(linears: Sequence[Linear]) -> int:
     return best
 
 
+def settle_min_rows(linears: Sequence[Linear]) -> tuple[int, str]:
+    """Keep the tuned minimum if rows agree under it, else take the least one under which they do.
+
+    Returns the minimum and, when no candidate will do, the first shape whose rows differ.
+    """
+    tuned = linears[0].min_rows if linears else 1
+    reason = ""
+    for rows in (tuned, *_CANDIDATE_ROWS, FALLBACK_MIN_ROWS):
+        for linear in linears:
+            linear.min_rows = rows
+        reason = rows_differ(linears)
+        if not reason:
+            return rows, ""
+    return FALLBACK_MIN_ROWS, reason
+
+
 def rows_differ(linears: Sequence[Linear]) -> str:
     """Name the first shape whose rows change with the number of rows, or return ""."""
     seen: set[tuple[int, int]] = set()
