@@ -10,14 +10,11 @@ from typing import Any
 import httpx
 import msgspec
 
-from baton import __version__
 from baton.config import load_config
 from baton.core.snapshot import LoadSnapshot
 from baton.nodes.fleet import WorkerView
 from baton.runtime.deployment import Deployment, deploy
-from baton.runtime.gateway.app import create_app
-from baton.runtime.gateway.server import serve_app
-from baton.runtime.gateway.tokenizer import Tokenizer
+from baton.runtime.front import open_front
 
 START_S = 60.0
 
@@ -149,28 +146,17 @@ def _held(shot: LoadSnapshot) -> list[tuple[str, int]]:
 @asynccontextmanager
 async def serving(*overrides: str) -> AsyncIterator[Served]:
     """Deploy the tiny model, serve it on a free port, and watch for silent workers."""
-    config = load_config(None, ["model.name=tiny", *overrides])
-    async with deploy(config, lambda stage, fraction: None) as deployment:
-        app = create_app(
-            deployment.router,
-            Tokenizer.load(deployment.model_path),
-            config.gateway,
-            model_name="tiny",
-            version=__version__,
-        )
-        address: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
-        tasks = [
-            asyncio.create_task(
-                serve_app(app, "127.0.0.1", 0, on_started=lambda h, p: address.set_result((h, p)))
-            )
-        ]
+    config = load_config(None, ["model.name=tiny", "gateway.port=0", *overrides])
+    async with (
+        deploy(config, lambda stage, fraction: None) as deployment,
+        open_front(config, deployment) as front,
+    ):
         await deployment.wait_ready(START_S)
-        tasks.append(asyncio.create_task(deployment.watch()))
-        served = Served(deployment, await address)
+        watching = asyncio.create_task(deployment.watch())
+        served = Served(deployment, (front.host, front.port))
         try:
             yield served
         finally:
             await served.client.aclose()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)

@@ -10,11 +10,8 @@ from rich.live import Live
 
 from baton import __version__
 from baton.config import BatonConfig
-from baton.errors import BatonError
 from baton.runtime.deployment import Deployment, deploy
-from baton.runtime.gateway.app import create_app
-from baton.runtime.gateway.server import serve_app
-from baton.runtime.gateway.tokenizer import Tokenizer
+from baton.runtime.front import open_front
 from baton.runtime.progress import StartProgress
 from baton.runtime.status import StatusScreen
 
@@ -55,43 +52,22 @@ async def _run(config: BatonConfig, console: Console, trace_dir: Path | None) ->
 async def _serve_deployment(
     config: BatonConfig, console: Console, deployment: Deployment, progress: StartProgress
 ) -> None:
-    tokenizer = Tokenizer.load(deployment.model_path)
-    app = create_app(
-        deployment.router,
-        tokenizer,
-        config.gateway,
-        model_name=config.model.name,
-        version=__version__,
-    )
-    address: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
-    gateway = asyncio.create_task(
-        serve_app(
-            app,
-            config.gateway.host,
-            config.gateway.port,
-            on_started=lambda host, port: address.set_result((host, port)),
-        )
-    )
-    tasks = [gateway]
-    try:
-        while not (gateway.done() or address.done()):
-            await asyncio.wait([gateway], timeout=0.02)
-        if gateway.done():
-            gateway.result()
-            raise BatonError("the gateway ended before it listened")
+    async with open_front(config, deployment) as front:
         await _wait_ready(config, deployment, progress)
-        url = "http://{}:{}".format(*address.result())
-        _announce(config, console, deployment, url)
-        tasks.append(asyncio.create_task(deployment.watch()))
+        _announce(config, console, deployment, front.url)
+        tasks = [asyncio.create_task(deployment.watch())]
         if console.is_terminal:
-            tasks.append(asyncio.create_task(_show(config, console, deployment, url)))
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            tasks.append(asyncio.create_task(_show(config, console, deployment, front.url)))
+        try:
+            done, _ = await asyncio.wait(
+                [front.serving, *tasks], return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _wait_ready(config: BatonConfig, deployment: Deployment, progress: StartProgress) -> None:

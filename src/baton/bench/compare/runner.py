@@ -5,13 +5,11 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from baton import __version__
 from baton.bench.compare.arm import Arm
 from baton.bench.compare.asking import ask_router
 from baton.bench.compare.calling import call_gateway
@@ -23,8 +21,7 @@ from baton.core.ids import Mode, Role
 from baton.core.layout import ModelInfo
 from baton.errors import BatonError
 from baton.runtime.deployment import Deployment, deploy
-from baton.runtime.gateway.app import create_app
-from baton.runtime.gateway.server import serve_app
+from baton.runtime.front import open_front
 from baton.runtime.gateway.tokenizer import Tokenizer
 
 Progress = Callable[[str, int], None]
@@ -54,7 +51,8 @@ async def run_arm(
             assert info is not None, "a ready deployment has a model"
             on_ready(info)
             tokenizer = Tokenizer.load(deployment.model_path)
-            async with _gateway(deployment, tokenizer, config) as address:
+            async with open_front(_on_free_port(config), deployment, tokenizer) as front:
+                address = (front.host, front.port)
                 runner = _Runner(arm, config, deployment, address, info)
                 await _guarded(deployment, runner, make_cases(info, tokenizer), progress)
             duration_s = time.monotonic() - started_s
@@ -89,31 +87,9 @@ async def _guarded(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@asynccontextmanager
-async def _gateway(
-    deployment: Deployment, tokenizer: Tokenizer, config: BatonConfig
-) -> AsyncIterator[tuple[str, int]]:
-    app = create_app(
-        deployment.router,
-        tokenizer,
-        config.gateway,
-        model_name=config.model.name,
-        version=__version__,
-    )
-    address: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(
-        serve_app(app, _HOST, 0, on_started=lambda host, port: address.set_result((host, port)))
-    )
-    try:
-        while not (serving.done() or address.done()):
-            await asyncio.wait([serving], timeout=_POLL_S)
-        if serving.done():
-            serving.result()
-            raise BatonError("the gateway ended before it listened")
-        yield await address
-    finally:
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
+def _on_free_port(config: BatonConfig) -> BatonConfig:
+    gateway = msgspec.structs.replace(config.gateway, host=_HOST, port=0)
+    return msgspec.structs.replace(config, gateway=gateway)
 
 
 class _Runner:
