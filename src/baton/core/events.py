@@ -39,6 +39,8 @@ class ChunkArrived(_Event, frozen=True, kw_only=True):
     chunk_id: int
     nbytes: int
     checksum: int
+    framing_nbytes: int = 0
+    """Bytes of the notification: physical traffic beside the payload."""
 
 
 class ChunkMoved(_Event, frozen=True, kw_only=True):

@@ -44,9 +44,13 @@ class TransferLedger(msgspec.Struct, kw_only=True):
 
     logical_nbytes: int = 0
     padding_nbytes: int = 0
-    retried_nbytes: int = 0
+    """Unused slots of the last block, which moves whole."""
     duplicate_nbytes: int = 0
+    """Chunks that arrived again within this transfer."""
     framing_nbytes: int = 0
+    """Notifications with ids, lengths and checksums."""
+    retried_nbytes: int = 0
+    """What earlier, aborted attempts had moved; booked where they were aborted."""
 
     @property
     def physical_nbytes(self) -> int:

@@ -69,6 +69,7 @@ class WorkerContext:
         self.counters["handoff_logical_bytes"] += ledger.logical_nbytes
         self.counters["handoff_padding_bytes"] += ledger.padding_nbytes
         self.counters["handoff_duplicate_bytes"] += ledger.duplicate_nbytes
+        self.counters["handoff_framing_bytes"] += ledger.framing_nbytes
         self.counters["handoffs"] += remote
 
     def take_effects(self) -> list[Effect]:

@@ -111,6 +111,7 @@ class DestinationSide:
             self._context.counters["stale_chunks"] += 1
             return
         self._extend_lease(incoming)
+        incoming.transfer.ledger.framing_nbytes += event.framing_nbytes
         self._receive(incoming, event.chunk_id, event.nbytes, event.checksum)
 
     def _is_source(self, fence: Fence, event: ChunkArrived) -> bool:
@@ -288,6 +289,7 @@ class DestinationSide:
             return
         transfer.abort(reason)
         context.counters["aborts"] += 1
+        context.counters["handoff_retried_bytes"] += transfer.arrived_nbytes
         context.trace("aborting", fence, reason=reason)
         self._directory.fence(fence.request_id, fence.generation + 1)
         incoming.clear()

@@ -71,6 +71,8 @@ class DestinationTransfer:
         self.plan = plan_chunks(layout, num_blocks, grant.geometry)
         self._chunks = {spec.chunk_id: _Chunk(spec) for spec in self.plan}
         self.num_visible = 0
+        self.arrived_nbytes = 0
+        """Payload that was moved; if the attempt is aborted, all of it has to move again."""
         self.manifest: HandoffManifest | None = None
         self.ledger: TransferLedger = open_ledger(grant.token_start, grant.num_tokens, layout)
         if self.fence.colocated:
@@ -124,6 +126,7 @@ class DestinationTransfer:
             chunk.machine.feed(ChunkInput.SEND)
         chunk.machine.feed(ChunkInput.RECEIVE)
         chunk.arrival_checksum = checksum
+        self.arrived_nbytes += nbytes
         return Arrival.NEW
 
     def sent(self, chunk_id: int) -> None:

@@ -184,4 +184,5 @@ def _arrived(received: Received) -> ChunkArrived:
         chunk_id=received.chunk_id,
         nbytes=received.nbytes,
         checksum=received.checksum,
+        framing_nbytes=received.framing_nbytes,
     )

@@ -71,7 +71,7 @@ def _workers(lines: list[str], router: Router) -> None:
         "counter",
         "Published handoff payload and padding",
         [
-            ({**labels, "ledger": labels["event"].split("_")[1]}, count)
+            ({"worker": labels["worker"], "ledger": labels["event"].split("_")[1]}, count)
             for labels, count in totals
             if labels["event"].startswith("handoff_")
         ],

@@ -179,6 +179,7 @@ def _received(greeting: Greeting, packet: bytes) -> list[Received]:
             chunk_id=chunk_id,
             nbytes=nbytes,
             checksum=checksum,
+            framing_nbytes=_RECORD.size,
         )
         for reservation_id, chunk_id, nbytes, checksum in _RECORD.iter_unpack(packet)
     ]

@@ -78,7 +78,10 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """A connected peer has written one chunk; every byte of it is visible here."""
+    """A connected peer has written one chunk; every byte of it is visible here.
+
+    `framing_nbytes` is what the notification itself took on the wire.
+    """
 
     source_id: str
     source_epoch: int
@@ -86,6 +89,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     chunk_id: int
     nbytes: int
     checksum: int
+    framing_nbytes: int = 0
 
 
 class Quiesced(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,47 @@
+"""What is exported parses as Prometheus text, tells the truth, and is defined in the docs."""
+
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from baton.telemetry.exposition import render_metrics
+from tests.nodes.cluster import Cluster
+
+DOCS = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+
+
+def exported() -> dict[str, list]:
+    cluster = Cluster()
+    cluster.run(lambda: not cluster.router.missing(cluster.now_us))
+    cluster.submit("r", list(range(33)), max_tokens=4)
+    cluster.run()
+    cluster.settle(2_000_000)
+    text = render_metrics(cluster.router).decode()
+    return {f.name: f.samples for f in text_string_to_metric_families(text)}
+
+
+def test_every_exported_name_is_defined_in_the_docs():
+    families = exported()
+    assert len(families) >= 12
+    for name in families:
+        assert name.removesuffix("_total") in DOCS, name
+
+
+def test_values_are_those_of_the_run():
+    families = exported()
+    routes = families["baton_pd_route"]
+    assert [(s.labels["result"], s.value) for s in routes] == [("disaggregated", 1.0)]
+    moved = {
+        s.labels["ledger"]: s.value
+        for s in families["baton_kv_transfer_bytes"]
+        if s.labels["worker"] == "decode-1"
+    }
+    # 33 rows of 3 layers, 1 head of 2 floats, K and V; 9 blocks of 4 move whole.
+    assert moved["logical"] == 33 * 3 * 2 * 2 * 4
+    assert moved["padding"] == 3 * 3 * 2 * 2 * 4
+    assert moved["duplicate"] == moved["framing"] == 0
+    blocks = {(s.labels["worker"], s.labels["state"]): s.value for s in families["baton_kv_blocks"]}
+    for worker in ("prefill-0", "decode-1"):
+        held = blocks[worker, "total"] - blocks[worker, "free"] - blocks[worker, "cached"]
+        assert held == blocks[worker, "quarantined"] == blocks[worker, "reserved"] == 0
+        assert blocks[worker, "cached"] == 8
