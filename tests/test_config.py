@@ -141,7 +141,7 @@ def test_a_file_that_is_not_text_or_not_there_is_named(tmp_path):
         (["gateway.max_prompts=0"], "gateway.max_prompts"),
         (["cluster.prefill=0"], "cluster"),
         (["cluster.decode=0"], "cluster"),
-        (["cluster.prefill=-1"], "cluster"),
+        (["cluster.prefill=-1"], "cluster.prefill"),
         (["cluster.mixed=1"], "cluster"),
         (["cluster.prefill=60"], "cluster"),
     ],

@@ -125,6 +125,22 @@ def show_config(config: ConfigOption = None, overrides: SetOption = None) -> Non
     _console.print(f"# digest {loaded.digest}", highlight=False)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        _console.print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Serve language models with prefill and decode on different workers."""
+    del version
+
+
 @app.command()
 def version() -> None:
     """Print the version."""

@@ -53,7 +53,8 @@ class WorkerConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One worker's memory and batch bounds."""
 
     block_size: int = 16
-    kv_nbytes: int = 1024 * MIB
+    kv_nbytes: int = 512 * MIB
+    """K/V pool per worker, in shared memory; capped at what its sequences could ever use."""
     max_batch_tokens: int = 512
     max_num_seqs: int = 32
     max_reservations: int = 64
@@ -165,11 +166,34 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
 
 
 def _validate(config: BatonConfig) -> None:
-    cluster, worker, transfer = config.cluster, config.worker, config.transfer
-    _require(min(cluster.prefill, cluster.decode, cluster.mixed) >= 0, "cluster", "counts are >= 0")
-    _require(cluster.start_timeout_s > 0, "cluster.start_timeout_s", "must be positive")
-    _require(cluster.max_restarts >= 0, "cluster.max_restarts", "must not be negative")
-    _require(config.model.max_model_len >= 0, "model.max_model_len", "must not be negative")
+    _validate_cluster(config.cluster)
+    _validate_bounds(config)
+    size = config.worker.block_size
+    _require(
+        1 <= size <= 256 and size & (size - 1) == 0,
+        "worker.block_size",
+        f"{size} is not a power of two between 1 and 256",
+    )
+    transfer = config.transfer
+    _require(
+        transfer.credit_nbytes >= transfer.chunk_nbytes,
+        "transfer.credit_nbytes",
+        f"{transfer.credit_nbytes} is less than transfer.chunk_nbytes {transfer.chunk_nbytes}; "
+        "a chunk could never take its credit",
+    )
+    _require(
+        transfer.retry_ms < transfer.lease_ms,
+        "transfer.retry_ms",
+        f"{transfer.retry_ms} is not below transfer.lease_ms {transfer.lease_ms}",
+    )
+    port = config.gateway.port
+    _require(0 <= port <= 65535, "gateway.port", f"{port} is not between 0 and 65535")
+
+
+def _validate_cluster(cluster: ClusterConfig) -> None:
+    for name in ("prefill", "decode", "mixed", "max_restarts"):
+        count = getattr(cluster, name)
+        _require(count >= 0, f"cluster.{name}", f"{count} is negative; use 0 or more")
     split = cluster.prefill > 0 and cluster.decode > 0
     _require(
         split or (cluster.mixed > 0 and cluster.prefill == cluster.decode == 0),
@@ -178,38 +202,36 @@ def _validate(config: BatonConfig) -> None:
         "use at least one prefill and one decode worker, or only mixed workers",
     )
     _require(not (split and cluster.mixed), "cluster", "mixed workers beside a split are not built")
-    _require(len(cluster.roles) <= 64, "cluster", "at most 64 workers on one host")
-    size = worker.block_size
-    _require(
-        1 <= size <= 256 and size & (size - 1) == 0,
-        "worker.block_size",
-        f"{size} is not a power of two between 1 and 256",
-    )
-    for name in ("kv_nbytes", "max_batch_tokens", "max_num_seqs", "max_reservations"):
-        _require(getattr(worker, name) >= 1, f"worker.{name}", "must be at least 1")
-    _require(worker.growth_tokens >= 0, "worker.growth_tokens", "must not be negative")
-    for name in ("chunk_nbytes", "credit_nbytes", "lease_ms", "retry_ms"):
-        _require(getattr(transfer, name) >= 1, f"transfer.{name}", "must be at least 1")
-    _require(
-        transfer.credit_nbytes >= transfer.chunk_nbytes,
-        "transfer.credit_nbytes",
-        f"{transfer.credit_nbytes} is less than transfer.chunk_nbytes {transfer.chunk_nbytes}; "
-        "a chunk could never take its credit",
-    )
-    _require(transfer.retry_ms < transfer.lease_ms, "transfer.retry_ms", "must be below lease_ms")
-    for name in (
-        "max_attempts",
-        "ttft_budget_ms",
-        "attempt_timeout_ms",
-        "max_waiting_requests",
-        "max_pending_tokens",
-        "heartbeat_ms",
-        "worker_timeout_ms",
+    count = len(cluster.roles)
+    _require(count <= 64, "cluster", f"{count} workers; at most 64 run on one host")
+
+
+def _validate_bounds(config: BatonConfig) -> None:
+    at_least_one = {
+        "worker": ("kv_nbytes", "max_batch_tokens", "max_num_seqs", "max_reservations"),
+        "transfer": ("chunk_nbytes", "credit_nbytes", "lease_ms", "retry_ms"),
+        "router": (
+            "max_attempts",
+            "ttft_budget_ms",
+            "attempt_timeout_ms",
+            "max_waiting_requests",
+            "max_pending_tokens",
+            "heartbeat_ms",
+            "worker_timeout_ms",
+        ),
+        "gateway": ("max_body_nbytes", "max_n", "max_prompts"),
+    }
+    positive = {"gateway": ("body_timeout_s", "stream_stall_s"), "cluster": ("start_timeout_s",)}
+    not_negative = {"worker": ("growth_tokens",), "model": ("max_model_len",)}
+    for table, least, remedy in (
+        (at_least_one, 1, "use 1 or more"),
+        (positive, 1e-9, "use a positive number"),
+        (not_negative, 0, "use 0 or more"),
     ):
-        _require(getattr(config.router, name) >= 1, f"router.{name}", "must be at least 1")
-    _require(0 <= config.gateway.port <= 65535, "gateway.port", "must be between 0 and 65535")
-    for name in ("max_body_nbytes", "max_n", "max_prompts", "body_timeout_s", "stream_stall_s"):
-        _require(getattr(config.gateway, name) > 0, f"gateway.{name}", "must be positive")
+        for section, names in table.items():
+            for name in names:
+                value = getattr(getattr(config, section), name)
+                _require(value >= least, f"{section}.{name}", f"{value} is too small; {remedy}")
 
 
 def _require(condition: bool, place: str, remedy: str) -> None:

@@ -35,6 +35,8 @@ class LoadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     held_copies: int
     rates: Rates = Rates()
     counters: dict[str, int] = {}
+    peers: dict[str, int] = {}
+    """Epochs of the peers that this worker believes to be alive; the router corrects it."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -124,6 +124,9 @@ class Attempts:
     def on_denied(self, record: RequestRecord, message: Denied) -> None:
         """Nothing is held by whoever denied; wait for room, fall back, or refuse for good."""
         context, permanent = self._context, any(t in message.reason for t in _PERMANENT)
+        if record.state is RequestState.DECODING:  # the answer to a repeat that came too late
+            context.counters["duplicate_messages"] += 1
+            return
         if permanent and record.state is RequestState.PREFILLING:
             context.cancel_attempt(message.fence, message.reason)
         if permanent and record.state is not RequestState.CANCELLING:
@@ -133,12 +136,12 @@ class Attempts:
         if message.reason in ("source_unknown", "destination_unknown"):
             self._introduce(message.fence)
         if record.state is RequestState.RESERVING and message.transient:
-            view = context.fleet.get(message.fence.destination_id)
-            if view is not None:
-                view.full = True
             context.counters["denied_reservations"] += 1
             record.attempt -= 1  # nothing was tried: waiting for room is not an attempt
             self._requeue(record)
+            view = context.fleet.get(message.fence.destination_id)
+            if view is not None:  # after the requeue, which takes this request off its account
+                view.full = True
             return
         if record.state is RequestState.PREFILLING:
             context.cancel_attempt(message.fence, message.reason)

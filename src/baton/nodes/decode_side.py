@@ -130,6 +130,8 @@ class DecodeSide:
     def on_cancel(self, fence: Fence, reason: str) -> bool:
         """End a live sequence early; False when it is not live here."""
         sequence = self.live.get(fence.transfer_id)
+        if sequence is not None and fence.reservation_id not in (0, sequence.fence.reservation_id):
+            return True  # another reservation of this generation: there is none of it here
         if sequence is not None:
             self._end(sequence, "stop" if reason == "stop" else "cancelled")
         return sequence is not None or self._is_ending(fence.transfer_id)

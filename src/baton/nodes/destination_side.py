@@ -66,6 +66,9 @@ class DestinationSide:
             if existing.transfer.state is not TransferState.ABORTING:
                 context.send(ROUTER, Reserved(grant=existing.transfer.grant))
             return
+        if self._directory.lookup(fence.request_id, fence.generation) is not None:
+            context.counters["duplicate_messages"] += 1
+            return
         if self._directory.is_fenced(fence.request_id, fence.generation):
             context.counters["stale_messages"] += 1
             context.send(ROUTER, Denied(fence=fence, reason="stale_generation", transient=False))
@@ -104,18 +107,17 @@ class DestinationSide:
     def on_arrived(self, event: ChunkArrived) -> None:
         """A pushed chunk is RECEIVED; it counts for nothing until it was read back."""
         incoming = self._by_reservation.get(event.reservation_id)
-        if incoming is None or not self._is_source(incoming.fence, event):
-            self._context.counters["stale_chunks"] += 1
-            return
-        if incoming.transfer.grant.direction is not Direction.PUSH:
+        if incoming is None or not self._expects(incoming, event):
             self._context.counters["stale_chunks"] += 1
             return
         self._extend_lease(incoming)
         incoming.transfer.ledger.framing_nbytes += event.framing_nbytes
         self._receive(incoming, event.chunk_id, event.nbytes, event.checksum)
 
-    def _is_source(self, fence: Fence, event: ChunkArrived) -> bool:
-        return (fence.source_id, fence.source_epoch) == (event.source_id, event.source_epoch)
+    def _expects(self, incoming: Incoming, event: ChunkArrived) -> bool:
+        fence, grant = incoming.fence, incoming.transfer.grant
+        is_source = (fence.source_id, fence.source_epoch) == (event.source_id, event.source_epoch)
+        return is_source and grant.direction is Direction.PUSH
 
     def _receive(self, incoming: Incoming, chunk_id: int, nbytes: int, checksum: int) -> None:
         transfer = incoming.transfer
@@ -276,12 +278,6 @@ class DestinationSide:
             self._abort(incoming, reason)
         return incoming is not None
 
-    def fail(self, fence: Fence, reason: str) -> None:
-        """Colocated: the local engine could not compute the prompt."""
-        incoming = self.incoming.get(fence.transfer_id)
-        if incoming is not None:
-            self._abort(incoming, reason)
-
     def _abort(self, incoming: Incoming, reason: str) -> None:
         transfer, fence, context = incoming.transfer, incoming.fence, self._context
         if transfer.state is TransferState.ABORTING:
@@ -376,8 +372,8 @@ class DestinationSide:
             incoming = self.incoming[transfer_id]
             if incoming.transfer.state is TransferState.ABORTING:
                 continue
-            if incoming.fence.colocated:
-                self._extend_lease(incoming)  # the router's deadline and the engine bound it
+            if incoming.fence.colocated and incoming.transfer.state is not TransferState.RESERVED:
+                self._extend_lease(incoming)  # being computed here: the router's deadline bounds it
                 continue
             self._context.counters["expired_leases"] += 1
             self._abort(incoming, "destination_lease_expired")

@@ -209,6 +209,18 @@ class Router:
         if last is None or message.snapshot.version > last.version:
             view.snapshot = message.snapshot
             view.full = False
+            self._correct_peers(view, message.snapshot.peers)
+
+    def _correct_peers(self, view: WorkerView, believed: dict[str, int]) -> None:
+        """Repeat what a worker has not heard of the others: who lives, and who is dead."""
+        worker_id = view.info.worker_id
+        for other in self.fleet:
+            info = other.info
+            if info.worker_id != worker_id and believed.get(info.worker_id, -1) < info.epoch:
+                self.context.send(worker_id, messages.PeerUp(info=info))
+        for peer_id, epoch in believed.items():
+            if self.fleet.get(peer_id) is None:
+                self.context.send(worker_id, messages.PeerDown(worker_id=peer_id, epoch=epoch))
 
     def _on_worker_lost(self, worker_id: str, epoch: int) -> None:
         context = self.context

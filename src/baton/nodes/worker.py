@@ -107,6 +107,7 @@ class Worker:
             held_copies=len(jobs),
             rates=self._meter.rates(),
             counters=dict(self.context.counters),
+            peers={peer.worker_id: peer.epoch for peer in self.context.peers.values()},
         )
 
     @property
@@ -293,7 +294,7 @@ class Worker:
             self.source.fail_sequence(sequence, reason)
             self.source.on_computed(sequence, None)
         elif sequence.key in self.local.sequences:
-            self.destination.fail(sequence.fence, reason)
+            self.destination.on_cancel(sequence.fence, reason)
         elif sequence.key in self.decode.live:
             self.decode.fail(sequence, reason)
 

@@ -90,9 +90,16 @@ class Deployment:
 
 @asynccontextmanager
 async def deploy(
-    config: BatonConfig, progress: Progress, *, trace_dir: Path | None = None
+    config: BatonConfig,
+    progress: Progress,
+    *,
+    trace_dir: Path | None = None,
+    start_workers: bool = True,
 ) -> AsyncIterator[Deployment]:
-    """Bring a deployment up; on leaving, every process and every shared segment is gone."""
+    """Bring a deployment up; on leaving, every process and every shared segment is gone.
+
+    Without `start_workers` the caller starts them, once what else may fail quickly has not.
+    """
     model_path = await prepare_model(config.model.name, progress)
     if trace_dir is not None:
         trace_dir.mkdir(parents=True, exist_ok=True)
@@ -101,7 +108,8 @@ async def deploy(
     router = RouterHost(config, runtime_dir, trace_dir)
     supervisor = Supervisor(config, model_path, runtime_dir, router.worker_lost, trace_dir)
     try:
-        supervisor.start()
+        if start_workers:
+            supervisor.start()
         yield Deployment(router, supervisor, model_path, runtime_dir)
     finally:
         await asyncio.shield(_tear_down(supervisor, router, runtime_dir))

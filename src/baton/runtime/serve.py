@@ -29,7 +29,7 @@ async def serve(config: BatonConfig, console: Console, trace_dir: Path | None = 
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
-        console.print("stopping")
+        console.print("stopping; open streams get a few seconds to end")
         running.cancel()
     stopping.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -44,7 +44,9 @@ async def _run(config: BatonConfig, console: Console, trace_dir: Path | None) ->
         def on_progress(stage: str, fraction: float) -> None:
             progress.update(model, stage, fraction)
 
-        async with deploy(config, on_progress, trace_dir=trace_dir) as deployment:
+        async with deploy(
+            config, on_progress, trace_dir=trace_dir, start_workers=False
+        ) as deployment:
             progress.update(model, "ready", 1.0)
             await _serve_deployment(config, console, deployment, progress)
 
@@ -53,6 +55,7 @@ async def _serve_deployment(
     config: BatonConfig, console: Console, deployment: Deployment, progress: StartProgress
 ) -> None:
     async with open_front(config, deployment) as front:
+        deployment.supervisor.start()  # the address is ours: now the expensive part
         await _wait_ready(config, deployment, progress)
         _announce(config, console, deployment, front.url)
         tasks = [asyncio.create_task(deployment.watch())]
@@ -88,7 +91,7 @@ def _announce(config: BatonConfig, console: Console, deployment: Deployment, url
         cores = ",".join(map(str, worker.cores)) or "any"
         console.print(f"{worker.worker_id} on core {cores}: {worker.deterministic_report or 'up'}")
     body = (
-        f'{{"model": "{config.model.name}", "stream": true, '
+        f'{{"model": "{config.model.name}", "stream": true, "temperature": 0, '
         '"messages": [{"role": "user", "content": "What is the capital of France?"}]}'
     )
     console.print(f"ready at {url}; try:")

@@ -105,6 +105,11 @@ class Supervisor:
             if code in (2, 3) and error:
                 self._fail(f"{worker.worker_id}: {error}")
                 return
+            print(
+                f"{worker.worker_id} epoch {worker.epoch} ended with exit {code}; "
+                f"it restarts as epoch {worker.epoch + 1}",
+                file=sys.stderr,
+            )
             worker.restarts += 1
             if worker.restarts > self._config.cluster.max_restarts:
                 self._fail(f"{worker.worker_id} died {worker.restarts} times; last exit {code}")

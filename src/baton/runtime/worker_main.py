@@ -17,7 +17,10 @@ from baton.runtime.worker_host import WorkerHost, num_pool_blocks
 def main() -> int:
     """Start the worker that the first line of stdin describes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    spec = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerSpec)
+    line = sys.stdin.buffer.readline()
+    if not line:  # the parent gave up before it said what to do
+        return 0
+    spec = msgspec.json.decode(line, type=WorkerSpec)
     if spec.cores:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, spec.cores)
