@@ -5,6 +5,7 @@ import msgspec
 from baton.config import RouterConfig, TransferConfig, WorkerConfig
 from baton.core import events
 from baton.core.messages import (
+    Accepted,
     Cancel,
     Denied,
     Envelope,
@@ -119,3 +120,21 @@ def test_a_cancel_of_another_reservation_leaves_the_stream_alone():
     cluster.feed("decode-1", Envelope(sender_id=ROUTER, sender_epoch=0, message=message))
     cluster.run()
     assert cluster.text("r") == reference(list(range(20)), max_tokens=30)
+
+
+def test_a_prefill_repeated_after_the_handover_is_accepted_and_changes_nothing():
+    for roles, worker in ((("prefill", "decode"), "prefill-0"), (("mixed",), "mixed-0")):
+        cluster = ready(Cluster(roles))
+        cluster.submit("r", list(range(20)), max_tokens=30)
+        cluster.run(lambda cluster=cluster: len(cluster.text("r")) > 3)
+        prefill = sent(cluster, Prefill)[0]
+        before = len(sent(cluster, Accepted))
+        for _ in range(3):
+            cluster.feed(worker, Envelope(sender_id=ROUTER, sender_epoch=0, message=prefill))
+        assert len(sent(cluster, Accepted)) == before + 3
+        assert not sent(cluster, Denied)
+        cluster.run()
+        assert cluster.text("r") == reference(list(range(20)), max_tokens=30)
+        assert not any(name.startswith("fallback") for name in cluster.router.counters)
+        cluster.settle()
+        cluster.assert_nothing_held()

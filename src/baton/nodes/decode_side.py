@@ -136,6 +136,10 @@ class DecodeSide:
             self._end(sequence, "stop" if reason == "stop" else "cancelled")
         return sequence is not None or self._is_ending(fence.transfer_id)
 
+    def knows(self, key: str) -> bool:
+        """True when this generation was published here and its end is not acknowledged."""
+        return key in self.live or self._is_ending(key)
+
     def _is_ending(self, key: str) -> bool:
         return key in self._leaving or key in self._digesting or key in self.ended
 

@@ -274,9 +274,11 @@ class DestinationSide:
     def on_cancel(self, fence: Fence, reason: str) -> bool:
         """Abort an unpublished attempt; False when there is none."""
         incoming = self.incoming.get(fence.transfer_id)
-        if incoming is not None:
+        if incoming is None:
+            return False
+        if fence.reservation_id in (0, incoming.fence.reservation_id):
             self._abort(incoming, reason)
-        return incoming is not None
+        return True
 
     def _abort(self, incoming: Incoming, reason: str) -> None:
         transfer, fence, context = incoming.transfer, incoming.fence, self._context

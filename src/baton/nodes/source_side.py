@@ -18,26 +18,11 @@ from baton.core.work import Sampled
 from baton.nodes.context import ROUTER, WorkerContext
 from baton.nodes.engine_queue import EngineQueue
 from baton.nodes.sequence import Sequence
+from baton.nodes.source_job import SourceJob
 from baton.protocol.directory import Directory
 from baton.protocol.lease import LeaseTable
 from baton.protocol.source import SourceTransfer
 from baton.protocol.source_copy import CopyState
-
-
-class SourceJob:
-    """One accepted prefill for another worker, from queue to release."""
-
-    def __init__(self, sequence: Sequence, prefill: Prefill) -> None:
-        self.sequence = sequence
-        self.grant = prefill.grant
-        self.transfer: SourceTransfer | None = None
-        self.first_token: Token | None = None
-        self.io_quiesced = False
-
-    @property
-    def fence(self) -> Fence:
-        """The fence of the handoff."""
-        return self.grant.fence
 
 
 class SourceSide:
@@ -47,6 +32,7 @@ class SourceSide:
         self._context = context
         self._queue = queue
         self._fenced = fenced
+        self._released = Directory()
         self.jobs: dict[str, SourceJob] = {}
         self._by_reservation: dict[int, SourceJob] = {}
         self.leases: LeaseTable[str] = LeaseTable()
@@ -61,6 +47,10 @@ class SourceSide:
             context.counters["duplicate_messages"] += 1
             if known.fence == fence:
                 context.send(ROUTER, Accepted(fence=fence))
+            return
+        if self._released.is_fenced(fence.request_id, fence.generation):
+            context.counters["duplicate_messages"] += 1  # done and handed over long ago
+            context.send(ROUTER, Accepted(fence=fence))
             return
         reason = self._refusal(message)
         if reason:
@@ -275,6 +265,7 @@ class SourceSide:
         if job is None or job.transfer is None or job.transfer.state is not CopyState.HELD:
             self._context.counters["stale_messages"] += job is not None
             return
+        self._released.fence(fence.request_id, fence.generation + 1)
         self._fenced.fence(fence.request_id, fence.generation + 1)
         job.transfer.release()
         self._context.trace("source_released", fence)
@@ -294,8 +285,11 @@ class SourceSide:
 
     def on_cancel(self, fence: Fence, reason: str) -> None:
         """The router gave the request up; the destination learns it by TransferQuiesced."""
-        self._fenced.fence(fence.request_id, fence.generation + 1)
         job = self.jobs.get(fence.transfer_id)
+        if job is not None and fence.reservation_id not in (0, job.fence.reservation_id):
+            self._context.counters["stale_messages"] += 1
+            return
+        self._fenced.fence(fence.request_id, fence.generation + 1)
         if job is not None:
             self._abort(job, reason)
 

@@ -186,7 +186,10 @@ class Worker:
             case messages.Reserve():
                 self.destination.on_reserve(message)
             case messages.Prefill(fence=fence):
-                (self.local if fence.colocated else self.source).on_prefill(message)
+                if fence.colocated and self.decode.knows(fence.transfer_id):
+                    self.context.send(ROUTER, messages.Accepted(fence=fence))
+                else:
+                    (self.local if fence.colocated else self.source).on_prefill(message)
             case messages.Cancel(fence=fence, reason=reason):
                 self._on_cancel(fence, reason)
             case messages.Resync():

@@ -20,6 +20,7 @@ from baton.runtime.supervisor import Supervisor
 
 Progress = Callable[[str, float], None]
 _WATCH_S = 0.5
+_RUNTIME_PREFIX = "baton-run-"
 
 
 class _PrepareLine(msgspec.Struct, frozen=True):
@@ -103,8 +104,8 @@ async def deploy(
     model_path = await prepare_model(config.model.name, progress)
     if trace_dir is not None:
         trace_dir.mkdir(parents=True, exist_ok=True)
-    runtime_dir = Path(tempfile.mkdtemp(prefix="baton-"))
-    os.chmod(runtime_dir, 0o700)
+    _sweep_runtime_dirs()
+    runtime_dir = Path(tempfile.mkdtemp(prefix=f"{_RUNTIME_PREFIX}{os.getpid()}-"))
     router = RouterHost(config, runtime_dir, trace_dir)
     supervisor = Supervisor(config, model_path, runtime_dir, router.worker_lost, trace_dir)
     try:
@@ -113,6 +114,15 @@ async def deploy(
         yield Deployment(router, supervisor, model_path, runtime_dir)
     finally:
         await asyncio.shield(_tear_down(supervisor, router, runtime_dir))
+
+
+def _sweep_runtime_dirs() -> None:
+    """Remove the sockets of deployments whose process is dead; a killed one cannot do it."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_RUNTIME_PREFIX}*-*"):
+        pid = path.name.removeprefix(_RUNTIME_PREFIX).partition("-")[0]
+        dead = pid.isdigit() and not Path(f"/proc/{pid}").exists()
+        if dead and path.is_dir() and path.stat().st_uid == os.geteuid():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 async def _tear_down(supervisor: Supervisor, router: RouterHost, runtime_dir: Path) -> None:

@@ -89,7 +89,16 @@ async def _wait_ready(config: BatonConfig, deployment: Deployment, progress: Sta
 def _announce(config: BatonConfig, console: Console, deployment: Deployment, url: str) -> None:
     for worker in deployment.supervisor.workers:
         cores = ",".join(map(str, worker.cores)) or "any"
-        console.print(f"{worker.worker_id} on core {cores}: {worker.deterministic_report or 'up'}")
+        view = deployment.router.node.fleet.get(worker.worker_id)
+        pool = ""
+        if view is not None:
+            nbytes = view.info.num_blocks * view.info.model.layout.bytes_per_block
+            pool = f"K/V pool of {view.info.num_blocks} blocks ({nbytes >> 20} MiB); "
+        console.print(
+            f"{worker.worker_id} on core {cores}: {pool}{worker.deterministic_report}",
+            soft_wrap=True,
+            highlight=False,
+        )
     body = (
         f'{{"model": "{config.model.name}", "stream": true, "temperature": 0, '
         '"messages": [{"role": "user", "content": "What is the capital of France?"}]}'

@@ -35,6 +35,7 @@ class ManagedWorker:
         self.report = WorkerReport(stage="starting")
         self.restarts = 0
         self.deterministic_report = ""
+        self.served = False
 
 
 class Supervisor:
@@ -102,7 +103,9 @@ class Supervisor:
             sweep_orphans()
             self._on_lost(worker.worker_id, worker.epoch)
             error = worker.report.error
-            if code in (2, 3) and error:
+            # Before it ever served, an error is a configuration that cannot work; later it may
+            # pass, as a full /dev/shm does.
+            if code in (2, 3) and error and not worker.served:
                 self._fail(f"{worker.worker_id}: {error}")
                 return
             print(
@@ -140,6 +143,7 @@ class Supervisor:
         while line := await process.stdout.readline():
             with contextlib.suppress(msgspec.DecodeError):
                 worker.report = msgspec.json.decode(line, type=WorkerReport)
+                worker.served |= worker.report.stage == "ready" and bool(worker.report.report)
                 if worker.report.report:
                     worker.deterministic_report = worker.report.report
         return await process.wait()
