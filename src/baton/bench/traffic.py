@@ -28,11 +28,6 @@ class Timed(msgspec.Struct, kw_only=True):
         """Submission to first token."""
         return self.token_s[0] - self.submitted_s
 
-    @property
-    def gaps_s(self) -> list[float]:
-        """Times between neighbouring tokens."""
-        return [b - a for a, b in itertools.pairwise(self.token_s)]
-
 
 def make_request(prompt: tuple[int, ...], max_tokens: int, salt: str = "") -> Request:
     """A greedy request that runs to `max_tokens`; another `salt` shares no cache with it."""

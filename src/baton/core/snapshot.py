@@ -53,8 +53,3 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int
     region: bytes
     """The data plane's own descriptor of this worker's registered memory."""
-
-    @property
-    def compatibility(self) -> tuple[str, str, str]:
-        """What two workers must share before one may read the other's K/V."""
-        return (self.version, self.model.identity.digest, self.model.layout.digest)

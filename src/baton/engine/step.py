@@ -50,11 +50,6 @@ class Step:
     cache: dict[str, torch.Tensor] = field(default_factory=dict)
     """Tensors that the torch path derives once per step."""
 
-    @property
-    def all_decode(self) -> bool:
-        """True when every row is a decode row, in batch order."""
-        return not self.segments
-
 
 def check_item(
     item: WorkItem, *, block_size: int, num_blocks: int, vocab_size: int, max_len: int

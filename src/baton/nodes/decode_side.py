@@ -47,11 +47,6 @@ class DecodeSide:
         self.ended: dict[str, _Ended] = {}
         self._rows: list[TokenRow] = []
 
-    @property
-    def num_active(self) -> int:
-        """Sequences that still own blocks."""
-        return len(self.live) + len(self._leaving) + len(self._digesting)
-
     def admit(self, transfer: DestinationTransfer) -> None:
         """Start decoding a published transfer; the first token came with its manifest."""
         fence, manifest = transfer.fence, transfer.manifest

@@ -106,7 +106,7 @@ class Worker:
             inflight_nbytes=sum(j.transfer.credits.inflight_nbytes for j in jobs if j.transfer),
             held_copies=len(jobs),
             rates=self._meter.rates(),
-            counters=dict(self.context.counters),
+            counters={**self.context.counters, "evictions": pool.num_evicted},
             peers={peer.worker_id: peer.epoch for peer in self.context.peers.values()},
         )
 

@@ -59,7 +59,8 @@ def choose_schedule(
     layer_visible = layer_visible_times(ready, [payload + per_layer_operations * overhead] * layers)
     stolen = overhead * per_layer_operations * (layers - 1)
     layer_exposed = layer_visible[-1] - ready[-1] + stolen
-    request_exposed = payload * layers + overhead * request_operations
+    moved_at_once = [payload + overhead * request_operations / layers] * layers
+    request_exposed = request_visible_time(ready, moved_at_once) - ready[-1]
     by_layer = layer_exposed < request_exposed
     return ScheduleChoice(
         schedule=Schedule.LAYER if by_layer else Schedule.REQUEST,

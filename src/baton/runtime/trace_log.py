@@ -1,6 +1,5 @@
-"""Where trace effects go: a bounded ring in memory and, if asked, a JSONL file."""
+"""Where trace effects go: a JSONL file for each process, if one was asked for."""
 
-from collections import Counter, deque
 from pathlib import Path
 
 import msgspec
@@ -20,19 +19,18 @@ class TraceEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceLog:
-    """Keeps the last events of this process and counts all by name."""
+    """Writes the events of this process; without a path it costs nothing."""
 
-    def __init__(self, place: str, path: str = "", capacity: int = 4096) -> None:
+    def __init__(self, place: str, path: str = "") -> None:
         self._place = place
-        self._recent: deque[TraceEvent] = deque(maxlen=capacity)
         # Unbuffered: a killed process loses nothing that it had recorded.
         self._file = Path(path).open("ab", buffering=0) if path else None  # noqa: SIM115
         self._encoder = msgspec.json.Encoder()
-        self.counts: Counter[str] = Counter()
 
     def record(self, trace: Trace, at_us: int) -> None:
         """Take one trace effect."""
-        self.counts[trace.name] += 1
+        if self._file is None:
+            return
         event = TraceEvent(
             at_us=at_us,
             place=self._place,
@@ -41,13 +39,7 @@ class TraceLog:
             generation=trace.generation,
             data=trace.data,
         )
-        self._recent.append(event)
-        if self._file is not None:
-            self._file.write(self._encoder.encode(event) + b"\n")
-
-    def recent(self, request_id: str = "") -> list[TraceEvent]:
-        """The last events, optionally of one request."""
-        return [e for e in self._recent if not request_id or e.request_id == request_id]
+        self._file.write(self._encoder.encode(event) + b"\n")
 
     def close(self) -> None:
         """Flush and close the file."""

@@ -119,6 +119,7 @@ class WorkerHost:
         self._loop.remove_reader(self._plane.fileno())
         self._plane.close()
         self._channel.close()
+        self._engine.unbind_pool()
         self._arena.close()
         self._trace.close()
 
