@@ -52,14 +52,14 @@ class Worker:
         self._fenced_jobs = Directory()
         self.queue = EngineQueue(self.context, self._admit_prefill)
         self.source = SourceSide(self.context, self.queue, self._fenced_jobs)
-        self.local = LocalSide(self.context, self.queue, lambda: self.destination)
+        self.local = LocalSide(self.context, self.queue, self._destination_side)
         self.decode = DecodeSide(self.context, self.queue, self.directory, self.local)
         self.destination = DestinationSide(
             self.context,
             self.directory,
             self.decode.admit,
             self.local.stop,
-            lambda: self.queue.is_short,
+            self._is_short,
         )
         self._meter = RateMeter(rates or Rates())
         self._heartbeat_us = heartbeat_ms * 1000
@@ -114,6 +114,12 @@ class Worker:
     def counters(self) -> Counter[str]:
         """Named outcomes so far."""
         return self.context.counters
+
+    def _destination_side(self) -> DestinationSide:
+        return self.destination
+
+    def _is_short(self) -> bool:
+        return self.queue.is_short
 
     @property
     def _is_idle(self) -> bool:
