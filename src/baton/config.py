@@ -38,6 +38,10 @@ class ClusterConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=T
     pin_cores: bool = True
     start_timeout_s: float = 300.0
     max_restarts: int = 100
+    control: Literal["ipc", "tcp"] = "ipc"
+    """How control messages travel. Over tcp they are always encrypted and authenticated."""
+    control_host: str = "127.0.0.1"
+    """The address that every process announces for tcp; the system chooses the ports."""
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -75,6 +79,8 @@ class TransferConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=
     checksum: bool = True
     lease_ms: int = 10_000
     retry_ms: int = 500
+    capability_ttl_ms: int = 10_000
+    """How long after its issue a transfer capability may be presented."""
     staging: Literal["auto", "always"] = "auto"
 
 
@@ -186,6 +192,12 @@ def _validate(config: BatonConfig) -> None:
         "transfer.retry_ms",
         f"{transfer.retry_ms} is not below transfer.lease_ms {transfer.lease_ms}",
     )
+    _require(
+        transfer.capability_ttl_ms >= transfer.retry_ms,
+        "transfer.capability_ttl_ms",
+        f"{transfer.capability_ttl_ms} is below transfer.retry_ms {transfer.retry_ms}; "
+        "a repeated capability would always have expired",
+    )
     port = config.gateway.port
     _require(0 <= port <= 65535, "gateway.port", f"{port} is not between 0 and 65535")
 
@@ -202,6 +214,11 @@ def _validate_cluster(cluster: ClusterConfig) -> None:
         "use at least one prefill and one decode worker, or only mixed workers",
     )
     _require(not (split and cluster.mixed), "cluster", "mixed workers beside a split are not built")
+    _require(
+        cluster.control_host not in ("", "*", "0.0.0.0", "::"),
+        "cluster.control_host",
+        f"{cluster.control_host!r} is not one address; name the one at which peers reach this host",
+    )
     count = len(cluster.roles)
     _require(count <= 64, "cluster", f"{count} workers; at most 64 run on one host")
 
@@ -209,7 +226,7 @@ def _validate_cluster(cluster: ClusterConfig) -> None:
 def _validate_bounds(config: BatonConfig) -> None:
     at_least_one = {
         "worker": ("kv_nbytes", "max_batch_tokens", "max_num_seqs", "max_reservations"),
-        "transfer": ("chunk_nbytes", "credit_nbytes", "lease_ms", "retry_ms"),
+        "transfer": ("chunk_nbytes", "credit_nbytes", "lease_ms", "retry_ms", "capability_ttl_ms"),
         "router": (
             "max_attempts",
             "ttft_budget_ms",

@@ -8,10 +8,18 @@ import pytest
 from baton.core import messages
 from baton.core.ids import Fence
 from baton.core.messages import CreditReturn, Envelope, Message, Reserved, fence_of
-from tests.protocol.handoff import FENCE, GRANT, REQUEST, replace, seal, source_transfer
+from tests.protocol.handoff import (
+    FENCE,
+    GRANT,
+    REQUEST,
+    capability,
+    replace,
+    seal,
+    source_transfer,
+)
 
 KINDS = typing.get_args(Message)
-UNFENCED = {"Hello", "Refused", "PeerUp", "PeerDown", "Load", "Renew", "TokenRows"}
+UNFENCED = {"Hello", "Refused", "PeerUp", "PeerDown", "Load", "Renew", "TokenRows", "RevokeRoutes"}
 
 
 def test_every_message_type_is_in_the_union_and_has_its_own_tag():
@@ -24,7 +32,7 @@ def test_every_message_type_is_in_the_union_and_has_its_own_tag():
     }
     assert defined == set(KINDS)
     tags = [kind.__struct_config__.tag for kind in KINDS]
-    assert len(set(tags)) == len(tags) == 25
+    assert len(set(tags)) == len(tags) == 28
     assert all(isinstance(tag, str) for tag in tags)
 
 
@@ -52,8 +60,11 @@ def test_a_message_survives_the_wire():
             output_token_ids=(1, 2),
             direction=GRANT.direction,
             schedule=GRANT.schedule,
+            route_epoch=GRANT.route_epoch,
         ),
         messages.Prefill(fence=FENCE, request=REQUEST, output_token_ids=(), grant=GRANT),
+        messages.Present(fence=FENCE, capability=capability()),
+        messages.RevokeRoutes(route_epoch=4),
         messages.Seal(fence=FENCE, manifest=seal(source_transfer())),
         messages.Renew(fences=(FENCE, replace(FENCE, generation=9))),
     ]

@@ -25,6 +25,7 @@ from baton.core.work import BatchResult, Sampled
 from baton.nodes.context import ROUTER
 from baton.nodes.router import Router
 from baton.nodes.worker import Worker
+from baton.protocol.signing import HmacKey
 
 VOCAB = 997
 LAYOUT = KVLayout(num_layers=3, num_kv_heads=1, head_dim=2, block_size=4)
@@ -58,6 +59,7 @@ class Host:
             worker=cluster.worker_config,
             transfer=cluster.transfer_config,
             heartbeat_ms=50,
+            verifier=cluster.key,
         )
         self.worker_id, self.ordinal, self.role, self.epoch = worker_id, ordinal, role, epoch
         self.rows = np.zeros((LAYOUT.num_layers, cluster.num_blocks, LAYOUT.block_size), np.int64)
@@ -147,7 +149,8 @@ class Cluster:
         self.worker_config = worker or WorkerConfig(block_size=4, max_batch_tokens=16)
         self.transfer_config = transfer or TransferConfig(chunk_nbytes=128, credit_nbytes=256)
         self.now_us = 0
-        self.router = Router(router or RouterConfig(), self.transfer_config)
+        self.key = HmacKey("router/test", b"cluster" * 5)
+        self.router = Router(router or RouterConfig(), self.transfer_config, signer=self.key)
         self.hosts: dict[str, Host] = {}
         self.deliveries: dict[str, list[Delivery]] = {}
         self.traces: list[effects.Trace] = []

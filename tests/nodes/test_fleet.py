@@ -9,7 +9,10 @@ from baton.core.ids import Role
 from baton.core.messages import Envelope, Hello, PeerUp, Refused
 from baton.core.snapshot import WorkerInfo
 from baton.nodes.router import Router
+from baton.protocol.signing import HmacKey
 from tests.nodes.cluster import MODEL
+
+KEY = HmacKey("router/test", bytes(32))
 
 
 def info(worker_id: str, role: Role = Role.DECODE, epoch: int = 1, **changes) -> WorkerInfo:
@@ -47,7 +50,7 @@ DIFFERENCES = {
 
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_a_worker_that_differs_is_refused_by_name(name):
-    router = Router(RouterConfig(), TransferConfig())
+    router = Router(RouterConfig(), TransferConfig(), signer=KEY)
     assert hello(router, info("p", Role.PREFILL)) == []
     ((to, message),) = hello(router, info("d", **DIFFERENCES[name]))
     assert to == "d"
@@ -58,7 +61,7 @@ def test_a_worker_that_differs_is_refused_by_name(name):
 
 
 def test_equal_workers_are_introduced_to_each_other():
-    router = Router(RouterConfig(), TransferConfig())
+    router = Router(RouterConfig(), TransferConfig(), signer=KEY)
     first, second = info("p", Role.PREFILL), info("d")
     hello(router, first)
     assert hello(router, second) == [("p", PeerUp(info=second)), ("d", PeerUp(info=first))]
@@ -66,7 +69,7 @@ def test_equal_workers_are_introduced_to_each_other():
 
 
 def test_an_older_or_equal_life_of_a_worker_cannot_come_back():
-    router = Router(RouterConfig(), TransferConfig())
+    router = Router(RouterConfig(), TransferConfig(), signer=KEY)
     hello(router, info("p", Role.PREFILL))
     hello(router, info("d", epoch=3))
     for epoch in (2, 3):
@@ -77,7 +80,7 @@ def test_an_older_or_equal_life_of_a_worker_cannot_come_back():
 
 def test_readiness_needs_fresh_heartbeats():
     config = RouterConfig(worker_timeout_ms=1000)
-    router = Router(config, TransferConfig())
+    router = Router(config, TransferConfig(), signer=KEY)
     hello(router, info("p", Role.PREFILL))
     hello(router, info("d"))
     assert router.missing(500_000) == ""

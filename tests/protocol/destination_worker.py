@@ -1,6 +1,7 @@
 """A production worker as the destination of one handoff, driven by hand."""
 
 from baton.config import TransferConfig, WorkerConfig
+from baton.core.capability import SignedCapability
 from baton.core.effects import DigestChunk, Effect, MoveChunk, Send, Trace
 from baton.core.events import ChunkArrived, ChunkDigested, ChunkMoved, Event, Received
 from baton.core.ids import Direction, Fence, Role, Schedule
@@ -12,6 +13,7 @@ from baton.core.messages import (
     Envelope,
     Message,
     PeerUp,
+    Present,
     Published,
     Reserve,
     Reserved,
@@ -23,10 +25,14 @@ from baton.nodes.context import ROUTER
 from baton.nodes.worker import Worker
 from tests.protocol.handoff import (
     FENCE,
+    GRANT,
     IDENTITY,
+    KEY,
     KIB,
     LAYOUT,
+    NUM_BLOCKS,
     REQUEST,
+    capability,
     checksum,
     replace,
     seal,
@@ -53,7 +59,7 @@ def peer(worker_id: str, epoch: int) -> WorkerInfo:
         version="test",
         endpoint="",
         model=MODEL,
-        num_blocks=16,
+        num_blocks=NUM_BLOCKS,
         max_num_seqs=4,
         region=b"",
     )
@@ -62,21 +68,31 @@ def peer(worker_id: str, epoch: int) -> WorkerInfo:
 class DestinationWorker:
     """Worker d0 in its epoch 7, knowing p0 in its epoch 5, with one reservation open."""
 
-    def __init__(self, direction: Direction = Direction.PUSH, request: Request = REQUEST) -> None:
+    def __init__(
+        self,
+        direction: Direction = Direction.PUSH,
+        request: Request = REQUEST,
+        *,
+        authorized: bool = True,
+    ) -> None:
         self.node = Worker(
             worker_id=FENCE.destination_id,
             ordinal=1,
             epoch=FENCE.destination_epoch,
             role=Role.DECODE,
             model=MODEL,
-            num_blocks=16,
+            num_blocks=NUM_BLOCKS,
             worker=WorkerConfig(block_size=LAYOUT.block_size, growth_tokens=4),
             transfer=TransferConfig(chunk_nbytes=KIB, credit_nbytes=2 * KIB),
             heartbeat_ms=1000,
+            verifier=KEY,
         )
         self.effects: list[Effect] = []
         self.from_router(PeerUp(info=peer(FENCE.source_id, FENCE.source_epoch)))
         self.grant = self.reserve(replace(FENCE, reservation_id=0), direction, request)
+        if authorized:
+            self.present()
+            self.effects.clear()
 
     # -- in ------------------------------------------------------------------------------------
 
@@ -108,9 +124,15 @@ class DestinationWorker:
                 output_token_ids=(),
                 direction=direction,
                 schedule=Schedule.LAYER,
+                route_epoch=GRANT.route_epoch,
             )
         )
         return next(m.grant for m in reversed(self.sent()) if isinstance(m, Reserved))
+
+    def present(self, signed: SignedCapability | None = None) -> None:
+        """The source shows its right, honest unless told otherwise."""
+        signed = signed or capability(self.grant)
+        self.from_source(Present(fence=self.grant.fence, capability=signed))
 
     def arrive(self, spec: ChunkSpec, **changes: object) -> None:
         """A chunk of the open reservation lands, honest but for `changes`."""

@@ -4,11 +4,14 @@ from typing import TypeVar
 
 import msgspec
 
+from baton.core.capability import Capability, Region, SignedCapability, abi_digest, regions_of
 from baton.core.ids import Direction, Fence, Schedule
 from baton.core.layout import KVLayout, ModelIdentity
 from baton.core.manifest import ChunkGeometry, ChunkSpec, Grant, HandoffManifest
 from baton.core.request import Request, SamplingParams, Token
+from baton.protocol.capability import signed_bytes
 from baton.protocol.destination import DestinationTransfer
+from baton.protocol.signing import HmacKey
 from baton.protocol.source import SourceTransfer
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
@@ -49,8 +52,12 @@ GRANT = Grant(
     credit_nbytes=2 * KIB,
     direction=Direction.PUSH,
     schedule=Schedule.LAYER,
+    route_epoch=2,
 )
+KEY = HmacKey("router/test", b"handoff" * 5)
+TTL_US = 10_000_000
 SOURCE_TABLE = (7, 9)
+NUM_BLOCKS = 16
 
 
 def replace(value: Struct, **changes: object) -> Struct:
@@ -61,6 +68,38 @@ def replace(value: Struct, **changes: object) -> Struct:
 def checksum(chunk_id: int) -> int:
     """The checksum of a chunk's true bytes."""
     return 0x1000 + chunk_id
+
+
+def capability(grant: Grant = GRANT, **changes: object) -> SignedCapability:
+    """What the router mints for a grant, honestly signed over whatever is changed."""
+    fence = grant.fence
+    regions = regions_of(fence.destination_id, fence.destination_epoch, grant.block_ids)
+    if grant.direction is Direction.PULL:
+        pool = Region(
+            worker_id=fence.source_id,
+            worker_epoch=fence.source_epoch,
+            block_start=0,
+            num_blocks=NUM_BLOCKS,
+        )
+        regions += (pool,)
+    minted = Capability(
+        issuer=KEY.issuer,
+        fence=fence,
+        route_epoch=grant.route_epoch,
+        direction=grant.direction,
+        regions=regions,
+        max_nbytes=len(grant.block_ids) * LAYOUT.bytes_per_block,
+        abi_digest=abi_digest(IDENTITY, LAYOUT),
+        issued_us=5_000_000,
+        ttl_us=TTL_US,
+        nonce=1,
+    )
+    return sign(replace(minted, **changes))
+
+
+def sign(minted: Capability) -> SignedCapability:
+    """Signed by the router's own key."""
+    return SignedCapability(capability=minted, signature=KEY.sign(signed_bytes(minted)))
 
 
 def source_transfer(grant: Grant = GRANT, ready: int = 0) -> SourceTransfer:
@@ -85,9 +124,7 @@ def seal(source: SourceTransfer) -> HandoffManifest:
     source.mark_complete()
     for spec in source.plan:
         source.summed(spec.chunk_id, checksum(spec.chunk_id))
-    return source.seal(
-        REQUEST.prompt_token_ids, IDENTITY, Token(index=0, token_id=55), 0, route_epoch=2
-    )
+    return source.seal(REQUEST.prompt_token_ids, IDENTITY, Token(index=0, token_id=55), 0)
 
 
 def deliver(destination: DestinationTransfer, spec: ChunkSpec) -> None:

@@ -4,29 +4,49 @@ from baton.config import TransferConfig, WorkerConfig
 from baton.core.effects import Effect, MoveChunk, RunBatch, Send
 from baton.core.events import BatchDone, ChunkMoved, Event, IoQuiesced, LayerReady, Received
 from baton.core.ids import Role
-from baton.core.messages import Envelope, Message, PeerUp, Prefill
+from baton.core.messages import Authorized, Envelope, Message, PeerUp, Prefill, Present
 from baton.core.work import BatchResult, Sampled
 from baton.nodes.context import ROUTER
 from baton.nodes.source_side import SourceJob
 from baton.nodes.worker import Worker
 from tests.protocol.destination_worker import MODEL, peer
-from tests.protocol.handoff import FENCE, GRANT, KIB, LAYOUT, REQUEST, checksum
+from tests.protocol.handoff import (
+    FENCE,
+    GRANT,
+    KEY,
+    KIB,
+    LAYOUT,
+    NUM_BLOCKS,
+    REQUEST,
+    capability,
+    checksum,
+)
+
+PREFILL = Prefill(
+    fence=FENCE, request=REQUEST, output_token_ids=(), grant=GRANT, capability=capability()
+)
+
+
+def _is_present(effect: Effect) -> bool:
+    return isinstance(effect, Send) and isinstance(effect.message, Present)
 
 
 class SourceWorker:
     """Worker p0 in its epoch 5, knowing d0 in its epoch 7."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, authorized: bool = True) -> None:
+        self.authorized = authorized
         self.node = Worker(
             worker_id=FENCE.source_id,
             ordinal=0,
             epoch=FENCE.source_epoch,
             role=Role.PREFILL,
             model=MODEL,
-            num_blocks=16,
+            num_blocks=NUM_BLOCKS,
             worker=WorkerConfig(block_size=LAYOUT.block_size, prefix_caching=False),
             transfer=TransferConfig(chunk_nbytes=KIB, credit_nbytes=2 * KIB),
             heartbeat_ms=1000,
+            verifier=KEY,
         )
         self.effects: list[Effect] = []
         self.from_router(PeerUp(info=peer(FENCE.destination_id, FENCE.destination_epoch)))
@@ -50,7 +70,10 @@ class SourceWorker:
 
     def prefill(self) -> None:
         """The router asks for the prompt."""
-        self.from_router(Prefill(fence=FENCE, request=REQUEST, output_token_ids=(), grant=GRANT))
+        self.from_router(PREFILL)
+        if self.authorized and self.job is not None and not self.job.is_authorized:
+            self.from_destination(Authorized(fence=FENCE))
+            self.effects = [e for e in self.effects if not _is_present(e)]
 
     def layer_ready(self, layer: int) -> None:
         """One layer of the running batch is final."""

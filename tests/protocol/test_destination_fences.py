@@ -97,6 +97,7 @@ MANIFESTS = {
     "token start": (interval(token_start=4), "token_start_mismatch"),
     "fewer tokens": (interval(num_tokens=7), "num_tokens_mismatch"),
     "more tokens": (interval(num_tokens=9), "num_tokens_mismatch"),
+    "route epoch": (placement(route_epoch=1), "route_epoch_mismatch"),
     "direction": (placement(direction=Direction.PULL), "direction_mismatch"),
     "schedule": (placement(schedule=Schedule.REQUEST), "schedule_mismatch"),
     "missing chunk": (chunks(lambda c: c[:-1]), "chunk_set_mismatch"),

@@ -71,7 +71,7 @@ def test_the_published_entry_starts_with_the_visible_prefix():
         copy.summed(spec.chunk_id, spec.chunk_id)
         assert incoming.arrive(spec.chunk_id, spec.nbytes, spec.chunk_id) is Arrival.NEW
         incoming.see(spec.chunk_id, spec.chunk_id)
-    incoming.manifest = copy.seal(TOKENS, IDENTITY, Token(index=0, token_id=1), 12, route_epoch=2)
+    incoming.manifest = copy.seal(TOKENS, IDENTITY, Token(index=0, token_id=1), 12)
     assert incoming.manifest.request.token_start == 4
     assert incoming.defect() == ""
     incoming.validate()

@@ -99,6 +99,7 @@ def test_a_newer_generation_fences_the_older_handoff_with_valid_checksums():
             output_token_ids=(),
             direction=worker.grant.direction,
             schedule=worker.grant.schedule,
+            route_epoch=worker.grant.route_epoch,
         )
     )
     worker.seal(old_manifest, fence=old)

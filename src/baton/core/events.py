@@ -84,6 +84,12 @@ class WorkerLost(_Event, frozen=True, kw_only=True):
     epoch: int
 
 
+class RoutesRevoked(_Event, frozen=True, kw_only=True):
+    """Operator to router: no transfer that is under way may touch memory any more."""
+
+    reason: str
+
+
 class Submitted(_Event, frozen=True, kw_only=True):
     """Gateway to router: a new request."""
 
@@ -111,6 +117,7 @@ Event = (
     | IoQuiesced
     | KVDigested
     | WorkerLost
+    | RoutesRevoked
     | Submitted
     | Cancelled
     | Tick

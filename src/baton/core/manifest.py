@@ -52,6 +52,13 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     credit_nbytes: int
     direction: Direction
     schedule: Schedule
+    route_epoch: int
+    """The router's, as it was reserved."""
+
+    @property
+    def num_remote_blocks(self) -> int:
+        """Blocks that must cross between workers; with any, a capability is needed."""
+        return 0 if self.fence.colocated else len(self.block_ids)
 
 
 class RequestNamespace(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from baton.core.capability import SignedCapability
 from baton.core.ids import Direction, Fence, Schedule
 from baton.core.manifest import Grant, HandoffManifest
 from baton.core.request import Request, Token, Usage
@@ -54,6 +55,8 @@ class Reserve(_Message, frozen=True, kw_only=True, tag="reserve"):
     """Tokens already delivered by an earlier attempt; they are replayed, not drawn again."""
     direction: Direction
     schedule: Schedule
+    route_epoch: int
+    """The router's count of changes to its routes, at the moment it chose this one."""
 
 
 class Reserved(_Message, frozen=True, kw_only=True, tag="reserved"):
@@ -77,12 +80,33 @@ class Prefill(_Message, frozen=True, kw_only=True, tag="prefill"):
     request: Request
     output_token_ids: tuple[int, ...]
     grant: Grant
+    capability: SignedCapability | None = None
+    """The right to move these bytes; none where no byte crosses between workers."""
 
 
 class Accepted(_Message, frozen=True, kw_only=True, tag="accepted"):
     """Source to router: the prefill is queued here; it need not be repeated."""
 
     fence: Fence
+
+
+class Present(_Message, frozen=True, kw_only=True, tag="present"):
+    """Source to destination: the right to this transfer; repeated until it is answered."""
+
+    fence: Fence
+    capability: SignedCapability
+
+
+class Authorized(_Message, frozen=True, kw_only=True, tag="authorized"):
+    """Destination to source: verified and spent; the granted blocks may be touched now."""
+
+    fence: Fence
+
+
+class RevokeRoutes(_Message, frozen=True, kw_only=True, tag="revoke_routes"):
+    """Router to worker: what was authorized under a lower route epoch is not any more."""
+
+    route_epoch: int
 
 
 class ChunksReady(_Message, frozen=True, kw_only=True, tag="chunks_ready"):
@@ -207,6 +231,9 @@ Message = (
     | Denied
     | Prefill
     | Accepted
+    | Present
+    | Authorized
+    | RevokeRoutes
     | ChunksReady
     | CreditReturn
     | Seal

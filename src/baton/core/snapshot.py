@@ -37,6 +37,8 @@ class LoadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     counters: dict[str, int] = {}
     peers: dict[str, int] = {}
     """Epochs of the peers that this worker believes to be alive; the router corrects it."""
+    revoked_below: int = 0
+    """Route epochs below this one authorize nothing here; the router repeats a lost word."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,3 +55,5 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int
     region: bytes
     """The data plane's own descriptor of this worker's registered memory."""
+    control_key: bytes = b""
+    """Public CURVE key (Z85) of this life on the control channel; empty within one host."""

@@ -13,6 +13,8 @@ from baton.policy.routing import Pair, recompute_worker, shortest_queue_pair
 from baton.policy.schedule import choose_schedule
 from baton.protocol.request import RequestInput, RequestState
 
+_REVOKED = ("routes_revoked", "capability_revoked")
+"""Ends of an attempt that say nothing against its workers."""
 _PERMANENT = ("exceed the K/V pool", "prompt_exceeds_pool")
 
 
@@ -73,6 +75,7 @@ class Attempts:
             output_token_ids=record.output_token_ids,
             direction=context.transfer.direction,
             schedule=schedule,
+            route_epoch=context.rights.route_epoch,
         )
         self.repeat(record)
 
@@ -106,13 +109,21 @@ class Attempts:
         if record.state is not RequestState.RESERVING:
             self._context.counters["duplicate_messages"] += 1
             return
+        context, grant = self._context, message.grant
         record.machine.feed(RequestInput.GRANT)
-        record.fence = message.grant.fence
+        record.fence = grant.fence
+        source = context.fleet.get(grant.fence.source_id, grant.fence.source_epoch)
+        if source is None or context.rights.is_revoked(grant):
+            reason = "source_lost" if source is None else "routes_revoked"
+            context.cancel_attempt(grant.fence, reason)
+            self.on_failed(record, reason)
+            return
         record.unanswered = Prefill(
-            fence=record.fence,
+            fence=grant.fence,
             request=record.request,
             output_token_ids=record.output_token_ids,
-            grant=message.grant,
+            grant=grant,
+            capability=context.rights.mint(grant, source.info, context.now_us),
         )
         self.repeat(record)
 
@@ -177,8 +188,10 @@ class Attempts:
             return
         fence = record.fence
         assert fence is not None
-        if not fence.colocated:
+        if not fence.colocated and reason not in (*_REVOKED, "capability_expired"):
             record.avoid_prefill |= {fence.source_id}
+        if reason in _REVOKED:
+            record.attempt -= 1  # the route was taken back, not tried
         fallback = next_fallback(
             attempt=record.attempt,
             max_attempts=context.config.max_attempts,

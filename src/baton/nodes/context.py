@@ -10,6 +10,8 @@ from baton.core.layout import KVLayout, ModelInfo
 from baton.core.messages import Message
 from baton.core.sets import TransferLedger
 from baton.core.snapshot import WorkerInfo
+from baton.protocol.capability import CapabilityDenial, CapabilityGate
+from baton.protocol.signing import Verifier
 
 ROUTER = "router"
 
@@ -28,6 +30,7 @@ class WorkerContext:
         num_blocks: int,
         worker: WorkerConfig,
         transfer: TransferConfig,
+        verifier: Verifier,
     ) -> None:
         self.worker_id = worker_id
         self.ordinal = ordinal
@@ -39,6 +42,7 @@ class WorkerContext:
         self.memory = KVMemory(
             num_blocks, model.layout, model.identity, prefix_caching=worker.prefix_caching
         )
+        self.gate = CapabilityGate(verifier, max_ttl_us=transfer.capability_ttl_ms * 1000)
         self.peers: dict[str, WorkerInfo] = {}
         self.now_us = 0
         self.counters: Counter[str] = Counter()
@@ -71,6 +75,12 @@ class WorkerContext:
         self.counters["handoff_duplicate_bytes"] += ledger.duplicate_nbytes
         self.counters["handoff_framing_bytes"] += ledger.framing_nbytes
         self.counters["handoffs"] += remote
+
+    def deny(self, denial: CapabilityDenial | None) -> CapabilityDenial | None:
+        """Count a refused capability by its reason, and hand the outcome on."""
+        if denial is not None:
+            self.counters[f"capability_denied_{denial}"] += 1
+        return denial
 
     def take_effects(self) -> list[Effect]:
         """Everything asked for since the last call, in order."""

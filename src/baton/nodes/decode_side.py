@@ -131,6 +131,11 @@ class DecodeSide:
             self._end(sequence, "stop" if reason == "stop" else "cancelled")
         return sequence is not None or self._is_ending(fence.transfer_id)
 
+    def sequences(self) -> list[Sequence]:
+        """Every sequence that may hold blocks here: live, leaving the engine, or being digested."""
+        ending = [*self._leaving.values(), *self._digesting.values()]
+        return [*self.live.values(), *(sequence for sequence, _ in ending)]
+
     def knows(self, key: str) -> bool:
         """True when this generation was published here and its end is not acknowledged."""
         return key in self.live or self._is_ending(key)

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 
+from baton.core.capability import SignedCapability
 from baton.core.effects import MoveChunk
 from baton.core.ids import Fence
 from baton.core.manifest import ChunkSpec
@@ -16,12 +17,19 @@ class Incoming:
     def __init__(self, transfer: DestinationTransfer) -> None:
         self.transfer = transfer
         self.window = CreditWindow(transfer.grant.credit_nbytes)
+        self.capability: SignedCapability | None = None
+        """The right that was spent on this reservation."""
         self._readable: deque[ChunkSpec] = deque()
 
     @property
     def fence(self) -> Fence:
         """The fence of the reservation."""
         return self.transfer.fence
+
+    @property
+    def is_authorized(self) -> bool:
+        """True when bytes may come: the right was spent, or none is needed."""
+        return self.capability is not None or not self.transfer.grant.num_remote_blocks
 
     def offer(self, chunk_ids: Iterable[int]) -> None:
         """The source says these chunks may be read; repeats are ignored."""

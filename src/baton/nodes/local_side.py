@@ -81,9 +81,13 @@ class LocalSide:
                 logits_digest=sampled.logits_digest,
             ),
             sequence.num_cached_tokens,
-            route_epoch=sequence.fence.attempt,
         )
         self._destination().on_seal(Seal(fence=sequence.fence, manifest=manifest))
+
+    @property
+    def num_open(self) -> int:
+        """Prompts that are queued, computed, or leaving the engine."""
+        return len(self.sequences) + len(self._stopping)
 
     def take(self, key: str) -> Sequence | None:
         """Hand a published sequence over to decode."""
@@ -102,4 +106,4 @@ class LocalSide:
     def on_batch_end(self, sequence: Sequence) -> None:
         """A stopped sequence is out of the engine: its reservation may finish its abort."""
         if self._stopping.pop(sequence.key, None) is not None:
-            self._destination().on_compute_stopped(sequence.fence)
+            self._destination().aborts.on_compute_stopped(sequence.fence)

@@ -78,4 +78,5 @@ def _grant(
         credit_nbytes=context.transfer.credit_nbytes,
         direction=message.direction,
         schedule=message.schedule,
+        route_epoch=message.route_epoch,
     )

@@ -17,13 +17,14 @@ from baton.nodes.record import RequestRecord
 from baton.nodes.router_context import RouterContext
 from baton.nodes.streams import Streams
 from baton.protocol.request import RequestInput, RequestState
+from baton.protocol.signing import Signer
 
 
 class Router:
     """Owns every request from submission to its one end."""
 
-    def __init__(self, config: RouterConfig, transfer: TransferConfig) -> None:
-        self.context = RouterContext(config, transfer)
+    def __init__(self, config: RouterConfig, transfer: TransferConfig, *, signer: Signer) -> None:
+        self.context = RouterContext(config, transfer, signer)
         self._attempts = Attempts(self.context)
         self._streams = Streams(self.context)
         self._next_tick_us = 0
@@ -42,6 +43,8 @@ class Router:
                 self._on_cancelled(request_id, reason)
             case events.WorkerLost(worker_id=worker_id, epoch=epoch):
                 self._on_worker_lost(worker_id, epoch)
+            case events.RoutesRevoked(reason=reason):
+                self._on_revoked(reason)
             case events.Tick():
                 self._on_tick()
             case _:
@@ -200,6 +203,9 @@ class Router:
             return
         others = [view.info for view in context.fleet]
         context.fleet.join(info, context.now_us)
+        context.rights.on_fleet_changed()
+        if context.rights.revoked_below:
+            self._tell_revoked(info.worker_id)
         for other in others:
             context.send(other.worker_id, messages.PeerUp(info=info))
             context.send(info.worker_id, messages.PeerUp(info=other))
@@ -210,6 +216,8 @@ class Router:
             view.snapshot = message.snapshot
             view.full = False
             self._correct_peers(view, message.snapshot.peers)
+            if message.snapshot.revoked_below < self.context.rights.revoked_below:
+                self._tell_revoked(view.info.worker_id)
 
     def _correct_peers(self, view: WorkerView, believed: dict[str, int]) -> None:
         """Repeat what a worker has not heard of the others: who lives, and who is dead."""
@@ -226,6 +234,7 @@ class Router:
         context = self.context
         if not context.fleet.leave(worker_id, epoch):
             return
+        context.rights.on_fleet_changed()
         context.counters["workers_lost"] += 1
         for view in context.fleet:
             context.send(view.info.worker_id, messages.PeerDown(worker_id=worker_id, epoch=epoch))
@@ -240,6 +249,19 @@ class Router:
                 record.avoid_prefill |= {worker_id}
                 if record.state is RequestState.RESERVING:
                     context.cancel_attempt(fence, "source_lost")
+
+    def _on_revoked(self, reason: str) -> None:
+        """Workers end what is not published, and their answers start the next attempts."""
+        context = self.context
+        context.rights.revoke()
+        context.counters["route_revocations"] += 1
+        context.trace_fleet("routes_revoked", reason=reason, route_epoch=context.rights.route_epoch)
+        for view in context.fleet:
+            self._tell_revoked(view.info.worker_id)
+
+    def _tell_revoked(self, worker_id: str) -> None:
+        below = self.context.rights.revoked_below
+        self.context.send(worker_id, messages.RevokeRoutes(route_epoch=below))
 
     # -- time ----------------------------------------------------------------------------------
 

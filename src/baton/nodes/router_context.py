@@ -10,16 +10,19 @@ from baton.core.messages import Cancel, Done, Message
 from baton.core.request import Usage
 from baton.nodes.fleet import Fleet
 from baton.nodes.record import RequestRecord
+from baton.nodes.route_rights import RouteRights
 from baton.protocol.request import RequestInput
+from baton.protocol.signing import Signer
 
 
 class RouterContext:
     """One per router. `now_us` is the host's clock at the event being handled."""
 
-    def __init__(self, config: RouterConfig, transfer: TransferConfig) -> None:
+    def __init__(self, config: RouterConfig, transfer: TransferConfig, signer: Signer) -> None:
         self.config = config
         self.transfer = transfer
         self.fleet = Fleet(config.worker_timeout_ms * 1000)
+        self.rights = RouteRights(signer, transfer.capability_ttl_ms * 1000)
         self.records: dict[str, RequestRecord] = {}
         self.waiting: deque[str] = deque()
         self.counters: Counter[str] = Counter()
@@ -47,6 +50,10 @@ class RouterContext:
                 data=data,
             )
         )
+
+    def trace_fleet(self, name: str, **data: int | float | str) -> None:
+        """Emit one trace event that is of no request."""
+        self._effects.append(Trace(name=name, data=data))
 
     def take_effects(self) -> list[Effect]:
         """Everything asked for since the last call, in order."""

@@ -1,26 +1,28 @@
 """The prefill half of a worker: compute, stream, seal, hold the copy, release it on proof."""
 
-from baton.core.effects import CancelIo, DigestChunk, MoveChunk
+from baton.core.effects import DigestChunk, MoveChunk
 from baton.core.events import ChunkDigested, ChunkMoved
 from baton.core.ids import Direction, Fence
 from baton.core.messages import (
     Accepted,
+    Authorized,
     ChunksReady,
     CreditReturn,
     Denied,
     Prefill,
     Seal,
-    SourceFailed,
-    TransferQuiesced,
 )
 from baton.core.request import Token
 from baton.core.work import Sampled
 from baton.nodes.context import ROUTER, WorkerContext
 from baton.nodes.engine_queue import EngineQueue
 from baton.nodes.sequence import Sequence
+from baton.nodes.source_aborts import SourceAborts
 from baton.nodes.source_job import SourceJob
+from baton.nodes.source_jobs import SourceJobs
+from baton.nodes.source_rights import SourceRights
+from baton.protocol.capability import CapabilityDenial
 from baton.protocol.directory import Directory
-from baton.protocol.lease import LeaseTable
 from baton.protocol.source import SourceTransfer
 from baton.protocol.source_copy import CopyState
 
@@ -33,9 +35,11 @@ class SourceSide:
         self._queue = queue
         self._fenced = fenced
         self._released = Directory()
-        self.jobs: dict[str, SourceJob] = {}
-        self._by_reservation: dict[int, SourceJob] = {}
-        self.leases: LeaseTable[str] = LeaseTable()
+        self._open = SourceJobs(context)
+        self.jobs = self._open.by_transfer
+        self.leases = self._open.leases
+        self.aborts = SourceAborts(context, queue, self._open, fenced)
+        self._rights = SourceRights(context, self._open)
 
     # -- from the router -----------------------------------------------------------------------
 
@@ -56,6 +60,16 @@ class SourceSide:
         if reason:
             context.send(ROUTER, Denied(fence=fence, reason=reason, transient=False))
             return
+        denial = self._rights.denial(message)
+        if denial is not None:
+            transient = denial is CapabilityDenial.EXPIRED
+            reason = f"capability_{denial}"
+            context.send(ROUTER, Denied(fence=fence, reason=reason, transient=transient))
+            return
+        self._accept(message)
+
+    def _accept(self, message: Prefill) -> None:
+        fence, context = message.fence, self._context
         outputs = [Token(index=i, token_id=t) for i, t in enumerate(message.output_token_ids)]
         sequence = Sequence(
             request=message.request,
@@ -64,11 +78,10 @@ class SourceSide:
             hashes=context.memory.hashes(message.request, message.request.prompt_token_ids),
         )
         job = SourceJob(sequence, message)
-        self.jobs[fence.transfer_id] = job
-        self._by_reservation[fence.reservation_id] = job
-        self._extend_lease(job)
+        self._open.open(job)
         self._queue.add_prefill(sequence)
         context.send(ROUTER, Accepted(fence=fence))
+        self._rights.present(job)
         context.trace("prefill_queued", fence, num_tokens=len(sequence.tokens))
 
     def _refusal(self, message: Prefill) -> str:
@@ -125,7 +138,7 @@ class SourceSide:
         if job is None or job.transfer is None:
             return
         if job.transfer.state is CopyState.FENCING:
-            self._try_finish_abort(job)
+            self.aborts.try_finish(job)
             return
         if sampled is None:
             for layer in range(self._context.layout.num_layers):
@@ -152,6 +165,8 @@ class SourceSide:
     def _send_ready(self, job: SourceJob) -> None:
         transfer = job.transfer
         assert transfer is not None
+        if not job.is_authorized:
+            return
         ready = transfer.take_ready()
         if not ready:
             return
@@ -181,7 +196,7 @@ class SourceSide:
 
     def on_moved(self, event: ChunkMoved) -> bool:
         """A push ended. False when the reservation is not one of this side's."""
-        job = self._by_reservation.get(event.reservation_id)
+        job = self._open.by_reservation.get(event.reservation_id)
         if job is None or job.transfer is None:
             return False
         self._take_checksum(job, event.chunk_id, event.checksum, event.error)
@@ -189,7 +204,7 @@ class SourceSide:
 
     def on_digested(self, event: ChunkDigested) -> bool:
         """A pull chunk was summed in this side's memory. False when it is not this side's."""
-        job = self._by_reservation.get(event.reservation_id)
+        job = self._open.by_reservation.get(event.reservation_id)
         if job is None or job.transfer is None:
             return False
         live = job.transfer.state is CopyState.COMPUTING and not event.error
@@ -217,17 +232,23 @@ class SourceSide:
             return
         if error:
             self._context.counters["transfer_errors"] += 1
-            self._fail(job, f"transfer_failed: {error}")
+            self.aborts.fail(job, f"transfer_failed: {error}")
             return
         transfer.summed(chunk_id, checksum)
         self._try_seal(job)
 
+    def on_authorized(self, message: Authorized) -> None:
+        """The destination lets this transfer in: what is ready may go."""
+        job = self._rights.on_authorized(message)
+        if job is not None and job.transfer is not None and not job.is_aborting:
+            self._send_ready(job)
+
     def on_credit(self, message: CreditReturn) -> None:
         """The destination sees these chunks: credit is free, more may go."""
-        job = self._current(message.fence)
+        job = self._open.current(message.fence)
         if job is None or job.transfer is None or job.transfer.state is CopyState.FENCING:
             return
-        self._extend_lease(job)
+        self._open.extend_lease(job)
         for chunk_id in message.chunk_ids:
             job.transfer.visible(chunk_id)  # a repeated return has no effect
         self._send_ready(job)
@@ -242,7 +263,6 @@ class SourceSide:
             self._context.model.identity,
             job.first_token,
             job.sequence.num_cached_tokens,
-            route_epoch=job.fence.attempt,
         )
         self._context.trace("sealed", job.fence)
         self._send_seal(job)
@@ -261,7 +281,7 @@ class SourceSide:
 
     def on_release(self, fence: Fence) -> None:
         """Published under this generation: the copy becomes history."""
-        job = self._current(fence)
+        job = self._open.current(fence)
         if job is None or job.transfer is None or job.transfer.state is not CopyState.HELD:
             self._context.counters["stale_messages"] += job is not None
             return
@@ -269,116 +289,27 @@ class SourceSide:
         self._fenced.fence(fence.request_id, fence.generation + 1)
         job.transfer.release()
         self._context.trace("source_released", fence)
-        self._forget(job)
-
-    def on_abort(self, fence: Fence, reason: str) -> None:
-        """Stop and quiesce; what is not known here is quiet already and stays fenced."""
-        job = self.jobs.get(fence.transfer_id)
-        if job is not None and job.fence != fence:
-            self._context.counters["stale_messages"] += 1
-            return
-        self._fenced.fence(fence.request_id, fence.generation + 1)
-        if job is None:
-            self._context.send(fence.destination_id, TransferQuiesced(fence=fence))
-            return
-        self._abort(job, reason)
-
-    def on_cancel(self, fence: Fence, reason: str) -> None:
-        """The router gave the request up; the destination learns it by TransferQuiesced."""
-        job = self.jobs.get(fence.transfer_id)
-        if job is not None and fence.reservation_id not in (0, job.fence.reservation_id):
-            self._context.counters["stale_messages"] += 1
-            return
-        self._fenced.fence(fence.request_id, fence.generation + 1)
-        if job is not None:
-            self._abort(job, reason)
-
-    def _fail(self, job: SourceJob, reason: str) -> None:
-        self._context.send(job.fence.destination_id, SourceFailed(fence=job.fence, reason=reason))
-        self._abort(job, reason)
+        self._open.forget(job)
 
     def fail_sequence(self, sequence: Sequence, reason: str) -> None:
         """The engine could not compute this sequence."""
         job = self.jobs.get(sequence.key)
         if job is not None:
-            self._fail(job, reason)
-
-    def _abort(self, job: SourceJob, reason: str) -> None:
-        if job.transfer is None:  # still queued: nothing was allocated
-            self._queue.remove(job.sequence)
-            self._end_abort(job)
-            return
-        if job.transfer.state is CopyState.FENCING:
-            return
-        self._queue.remove(job.sequence)
-        job.transfer.abort(reason)
-        self._context.trace("source_aborting", job.fence, reason=reason)
-        self._context.emit(CancelIo(reservation_id=job.fence.reservation_id))
-
-    def on_io_quiesced(self, reservation_id: int) -> bool:
-        """No local I/O of that reservation runs any more. False when it is not this side's."""
-        job = self._by_reservation.get(reservation_id)
-        if job is None:
-            return False
-        job.io_quiesced = True
-        self._try_finish_abort(job)
-        return True
-
-    def _try_finish_abort(self, job: SourceJob) -> None:
-        if job.io_quiesced and not job.sequence.in_batch:
-            assert job.transfer is not None
-            job.transfer.finish_abort()
-            self._end_abort(job)
-
-    def _end_abort(self, job: SourceJob) -> None:
-        fence = job.fence
-        self._context.counters["source_aborts"] += 1
-        if self._context.is_live_peer(fence.destination_id, fence.destination_epoch):
-            self._context.send(fence.destination_id, TransferQuiesced(fence=fence))
-        self._forget(job)
-
-    def _forget(self, job: SourceJob) -> None:
-        self._context.memory.release(job.sequence.block_table)
-        job.sequence.block_table = []
-        del self.jobs[job.fence.transfer_id]
-        del self._by_reservation[job.fence.reservation_id]
-        self.leases.drop(job.fence.transfer_id)
-
-    def on_peer_lost(self, worker_id: str, epoch: int) -> None:
-        """A destination died: its handoffs cannot be published there any more."""
-        for job in list(self.jobs.values()):
-            fence = job.fence
-            if (fence.destination_id, fence.destination_epoch) == (worker_id, epoch):
-                self._abort(job, "destination_lost")
+            self.aborts.fail(job, reason)
 
     # -- time ----------------------------------------------------------------------------------
 
-    def _current(self, fence: Fence) -> SourceJob | None:
-        """The job of exactly this fence; anything else is stale and counted."""
-        job = self.jobs.get(fence.transfer_id)
-        if job is None or job.fence != fence:
-            self._context.counters["stale_messages"] += 1
-            return None
-        return job
-
-    def _extend_lease(self, job: SourceJob) -> None:
-        lease_us = self._context.transfer.lease_ms * 1000
-        self.leases.set(job.fence.transfer_id, self._context.now_us + lease_us)
-
     def renew(self, fence: Fence) -> None:
         """The destination says this handoff is alive."""
-        job = self._current(fence)
+        job = self._open.current(fence)
         if job is not None:
-            self._extend_lease(job)
+            self._open.extend_lease(job)
 
     def on_tick(self) -> None:
         """Expire leases and repeat what was not answered."""
-        for transfer_id in self.leases.pop_expired(self._context.now_us):
-            job = self.jobs[transfer_id]
-            if job.transfer is None or job.transfer.state is not CopyState.FENCING:
-                self._context.counters["expired_leases"] += 1
-                self._fail(job, "source_lease_expired")
+        self.aborts.on_leases_expired()
         for job in list(self.jobs.values()):
+            self._rights.repeat(job)
             transfer = job.transfer
             if transfer is None or transfer.state is not CopyState.HELD:
                 continue

@@ -19,6 +19,7 @@ from baton.nodes.rates import RateMeter
 from baton.nodes.sequence import Sequence
 from baton.nodes.source_side import SourceSide
 from baton.protocol.directory import Directory
+from baton.protocol.signing import Verifier
 
 
 class Worker:
@@ -36,6 +37,7 @@ class Worker:
         worker: WorkerConfig,
         transfer: TransferConfig,
         heartbeat_ms: int,
+        verifier: Verifier,
         rates: Rates | None = None,
     ) -> None:
         self.context = WorkerContext(
@@ -47,6 +49,7 @@ class Worker:
             num_blocks=num_blocks,
             worker=worker,
             transfer=transfer,
+            verifier=verifier,
         )
         self.directory = Directory()
         self._fenced_jobs = Directory()
@@ -99,7 +102,7 @@ class Worker:
             running=len(self.queue.running),
             pending_tokens=self.queue.pending_tokens,
             free_blocks=pool.num_free,
-            reserved_blocks=self.destination.num_reserved_blocks,
+            reserved_blocks=self.destination.table.num_reserved_blocks,
             cached_blocks=pool.num_cached,
             quarantined_blocks=pool.num_quarantined,
             total_blocks=pool.num_blocks,
@@ -108,6 +111,7 @@ class Worker:
             rates=self._meter.rates(),
             counters={**self.context.counters, "evictions": pool.num_evicted},
             peers={peer.worker_id: peer.epoch for peer in self.context.peers.values()},
+            revoked_below=self.context.gate.revoked_below,
         )
 
     @property
@@ -151,8 +155,8 @@ class Worker:
                 if not self.source.on_digested(event):
                     self.destination.on_digested(event)
             case events.IoQuiesced(reservation_id=reservation_id):
-                if not self.source.on_io_quiesced(reservation_id):
-                    self.destination.on_io_quiesced(reservation_id)
+                if not self.source.aborts.on_io_quiesced(reservation_id):
+                    self.destination.aborts.on_io_quiesced(reservation_id)
             case events.KVDigested():
                 self.decode.on_kv_digested(event)
             case events.Tick():
@@ -189,6 +193,8 @@ class Worker:
                 self._on_peer_up(info)
             case messages.PeerDown(worker_id=worker_id, epoch=epoch):
                 self._on_peer_down(worker_id, epoch)
+            case messages.RevokeRoutes(route_epoch=route_epoch):
+                self._on_revoke(route_epoch)
             case messages.Reserve():
                 self.destination.on_reserve(message)
             case messages.Prefill(fence=fence):
@@ -207,20 +213,24 @@ class Worker:
 
     def _on_peer_message(self, message: Message, envelope: Envelope) -> None:
         match message:
+            case messages.Present():
+                self.destination.rights.on_present(message)
+            case messages.Authorized():
+                self.source.on_authorized(message)
             case messages.CreditReturn():
                 self.source.on_credit(message)
             case messages.SourceRelease(fence=fence):
                 self.source.on_release(fence)
             case messages.AbortTransfer(fence=fence, reason=reason):
-                self.source.on_abort(fence, reason)
+                self.source.aborts.on_abort(fence, reason)
             case messages.ChunksReady():
                 self.destination.on_chunks_ready(message)
             case messages.Seal():
                 self.destination.on_seal(message)
             case messages.TransferQuiesced(fence=fence):
-                self.destination.on_source_quiesced(fence)
+                self.destination.aborts.on_source_quiesced(fence)
             case messages.SourceFailed(fence=fence, reason=reason):
-                self.destination.on_source_failed(fence, reason)
+                self.destination.aborts.on_source_failed(fence, reason)
             case messages.Renew(fences=fences):
                 self._on_renew(fences, envelope)
             case _:
@@ -241,15 +251,21 @@ class Worker:
         peer = self.context.peers.get(worker_id)
         if peer is not None and peer.epoch <= epoch:
             del self.context.peers[worker_id]
-        self.source.on_peer_lost(worker_id, epoch)
-        self.destination.on_peer_lost(worker_id, epoch)
+        self.source.aborts.on_peer_lost(worker_id, epoch)
+        self.destination.aborts.on_peer_lost(worker_id, epoch)
+
+    def _on_revoke(self, route_epoch: int) -> None:
+        """What is published decodes on: it is this worker's own by now."""
+        if self.context.gate.revoke_below(route_epoch):
+            self.source.aborts.on_revoked(route_epoch)
+            self.destination.aborts.on_revoked(route_epoch)
 
     def _on_cancel(self, fence: Fence, reason: str) -> None:
         if (fence.source_id, fence.source_epoch) == (self.context.worker_id, self.context.epoch):
-            self.source.on_cancel(fence, reason)
+            self.source.aborts.on_cancel(fence, reason)
         if fence.destination_id != self.context.worker_id:
             return
-        if self.destination.on_cancel(fence, reason) or self.decode.on_cancel(fence, reason):
+        if self.destination.aborts.on_cancel(fence, reason) or self.decode.on_cancel(fence, reason):
             return
         self.directory.fence(fence.request_id, fence.generation + 1)
         self.context.send(ROUTER, messages.Aborted(fence=fence, reason=reason))
@@ -261,7 +277,7 @@ class Worker:
             elif fence.source_id == self.context.worker_id:
                 self.source.renew(fence)
             else:
-                self.destination.renew(fence)
+                self.destination.table.renew(fence)
 
     # -- engine --------------------------------------------------------------------------------
 
@@ -303,7 +319,7 @@ class Worker:
             self.source.fail_sequence(sequence, reason)
             self.source.on_computed(sequence, None)
         elif sequence.key in self.local.sequences:
-            self.destination.on_cancel(sequence.fence, reason)
+            self.destination.aborts.on_cancel(sequence.fence, reason)
         elif sequence.key in self.decode.live:
             self.decode.fail(sequence, reason)
 

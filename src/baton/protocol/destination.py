@@ -67,8 +67,7 @@ class DestinationTransfer:
         self.identity = identity
         self.machine = Machine(TRANSFER)
         self.machine.feed(TransferInput.RESERVE)
-        num_blocks = 0 if self.fence.colocated else len(grant.block_ids)
-        self.plan = plan_chunks(layout, num_blocks, grant.geometry)
+        self.plan = plan_chunks(layout, grant.num_remote_blocks, grant.geometry)
         self._chunks = {spec.chunk_id: _Chunk(spec) for spec in self.plan}
         self.num_visible = 0
         self.arrived_nbytes = 0
@@ -168,7 +167,7 @@ class DestinationTransfer:
         request, tensor, placement = manifest.request, manifest.tensor, manifest.placement
         tokens = self.request.prompt_token_ids + self.output_token_ids
         specs = [chunk.spec for chunk in placement.chunks]
-        num_blocks = 0 if self.fence.colocated else len(self.grant.block_ids)
+        num_blocks = self.grant.num_remote_blocks
         return [
             ("fence_mismatch", lambda: request.fence == self.fence),
             ("transfer_id_mismatch", lambda: placement.transfer_id == self.fence.transfer_id),
@@ -178,6 +177,7 @@ class DestinationTransfer:
             ("prompt_mismatch", lambda: request.prompt_digest == prompt_digest(tokens)),
             ("token_start_mismatch", lambda: request.token_start == self.grant.token_start),
             ("num_tokens_mismatch", lambda: request.num_tokens == self.grant.num_tokens),
+            ("route_epoch_mismatch", lambda: placement.route_epoch == self.grant.route_epoch),
             ("direction_mismatch", lambda: placement.direction == self.grant.direction),
             ("schedule_mismatch", lambda: placement.schedule == self.grant.schedule),
             ("cached_tokens", lambda: 0 <= manifest.num_cached_tokens < self.grant.num_tokens),

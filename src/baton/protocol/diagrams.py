@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+from baton.core.capability import Capability, Region, SignedCapability
 from baton.core.ids import Fence
 from baton.core.layout import KVLayout, ModelIdentity, ModelInfo
 from baton.core.machine import Table
@@ -41,6 +42,9 @@ VALUES: tuple[type, ...] = (
     Grant,
     ChunkGeometry,
     ChunkSpec,
+    SignedCapability,
+    Capability,
+    Region,
     HandoffManifest,
     RequestNamespace,
     ModelIdentity,

@@ -35,7 +35,7 @@ class SourceTransfer:
         self.grant = grant
         self.layout = layout
         self.copy = Machine(SOURCE_COPY)
-        num_blocks = 0 if grant.fence.colocated else len(grant.block_ids)
+        num_blocks = grant.num_remote_blocks
         self.plan = plan_chunks(layout, num_blocks, grant.geometry)
         self.chunks = {spec.chunk_id: Machine(CHUNK) for spec in self.plan}
         self.checksums: dict[int, int] = {}
@@ -136,7 +136,6 @@ class SourceTransfer:
         identity: ModelIdentity,
         first_token: Token,
         num_cached_tokens: int,
-        route_epoch: int,
     ) -> HandoffManifest:
         """Close the manifest over everything that was sent; COMPUTING -> HELD."""
         assert self.can_seal and len(token_ids) == self.grant.num_tokens
@@ -152,7 +151,7 @@ class SourceTransfer:
             tensor=TensorNamespace(layout=self.layout, layout_digest=self.layout.digest),
             placement=PlacementNamespace(
                 transfer_id=self.fence.transfer_id,
-                route_epoch=route_epoch,
+                route_epoch=self.grant.route_epoch,
                 direction=self.grant.direction,
                 schedule=self.grant.schedule,
                 chunks=tuple(

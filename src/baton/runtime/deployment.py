@@ -15,6 +15,7 @@ import msgspec
 
 from baton.config import BatonConfig
 from baton.errors import BatonError, ConfigError
+from baton.runtime.faults import FaultSpec
 from baton.runtime.router_host import RouterHost
 from baton.runtime.supervisor import Supervisor
 
@@ -96,18 +97,30 @@ async def deploy(
     *,
     trace_dir: Path | None = None,
     start_workers: bool = True,
+    router_faults: FaultSpec | None = None,
+    faults_of: Callable[[str, int], FaultSpec | None] = lambda worker_id, epoch: None,
 ) -> AsyncIterator[Deployment]:
     """Bring a deployment up; on leaving, every process and every shared segment is gone.
 
     Without `start_workers` the caller starts them, once what else may fail quickly has not.
+    Faults are for chaos runs: `faults_of(worker_id, epoch)` is asked at the start of each life.
     """
     model_path = await prepare_model(config.model.name, progress)
     if trace_dir is not None:
         trace_dir.mkdir(parents=True, exist_ok=True)
     _sweep_runtime_dirs()
     runtime_dir = Path(tempfile.mkdtemp(prefix=f"{_RUNTIME_PREFIX}{os.getpid()}-"))
-    router = RouterHost(config, runtime_dir, trace_dir)
-    supervisor = Supervisor(config, model_path, runtime_dir, router.worker_lost, trace_dir)
+    router = RouterHost(config, runtime_dir, trace_dir, faults=router_faults)
+    supervisor = Supervisor(
+        config,
+        model_path,
+        runtime_dir,
+        router.worker_lost,
+        trace_dir,
+        door=router.door,
+        issuer=router.issuer,
+        faults_of=faults_of,
+    )
     try:
         if start_workers:
             supervisor.start()

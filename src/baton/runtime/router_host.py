@@ -1,6 +1,7 @@
 """The real host of the router node, and the gateway's backend."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,17 @@ from baton.core.delivery import Delivery, Failed, Finished
 from baton.core.effects import Effect
 from baton.core.events import Event
 from baton.core.layout import ModelInfo
-from baton.core.messages import Hello
+from baton.core.messages import Envelope, Hello
 from baton.core.request import Request
+from baton.errors import RemoteProtocolError
 from baton.nodes.context import ROUTER
 from baton.nodes.router import Router
-from baton.runtime.channel import ControlChannel, ipc_endpoint
+from baton.runtime.channel import control_endpoint
 from baton.runtime.clock import now_us
+from baton.runtime.curve import mint_keys
+from baton.runtime.faults import FaultSpec, open_channel
+from baton.runtime.issuer_key import mint_signer, published
+from baton.runtime.router_door import RouterDoor
 from baton.runtime.trace_log import TraceLog
 from baton.telemetry.exposition import render_metrics
 
@@ -26,12 +32,28 @@ class RouterHost:
     """Runs the router node on the gateway's event loop and hands its deliveries to streams."""
 
     def __init__(
-        self, config: BatonConfig, runtime_dir: Path, trace_dir: Path | None = None
+        self,
+        config: BatonConfig,
+        runtime_dir: Path,
+        trace_dir: Path | None = None,
+        *,
+        faults: FaultSpec | None = None,
     ) -> None:
         self._config = config
         self._loop = asyncio.get_running_loop()
-        self._channel = ControlChannel(ROUTER, 0, ipc_endpoint(runtime_dir, "router"))
-        self._node = Router(config.router, config.transfer)
+        endpoint = control_endpoint(config.cluster, runtime_dir, "router")
+        keys = mint_keys() if config.cluster.control == "tcp" else None
+        self._channel = open_channel(ROUTER, 0, endpoint, keys, faults)
+        self.door = RouterDoor(
+            endpoint=self._channel.endpoint,
+            key=keys.public if keys else b"",
+            admit=self._channel.admit,
+        )
+        signer = mint_signer()
+        self.issuer = published(signer)
+        self._node = Router(config.router, config.transfer, signer=signer)
+        self._lost: dict[str, int] = {}
+        """The last life of each worker that is known to be over: its hello comes too late."""
         self._streams: dict[str, asyncio.Queue[Delivery]] = {}
         self._timer: asyncio.TimerHandle | None = None
         trace_path = str(trace_dir / "router.jsonl") if trace_dir else ""
@@ -97,14 +119,23 @@ class RouterHost:
 
     def metrics(self) -> bytes:
         """Prometheus text of the router and the workers' last snapshots."""
-        return render_metrics(self._node)
+        counters = self._channel.counters
+        host = {f"channel_{name}": count for name, count in sorted(counters.items())}
+        host["trace_dropped_events"] = self.trace.num_dropped
+        return render_metrics(self._node, host)
 
     # -- workers -------------------------------------------------------------------------------
 
     def worker_lost(self, worker_id: str, epoch: int) -> None:
         """The supervisor saw the process of that epoch end."""
+        self._lost[worker_id] = max(epoch, self._lost.get(worker_id, 0))
         self._channel.disconnect(worker_id)
+        self._channel.withdraw(worker_id, epoch)
         self._feed(events.WorkerLost(worker_id=worker_id, epoch=epoch))
+
+    def revoke_routes(self, reason: str) -> None:
+        """Take back every transfer that is under way; the requests start again on new routes."""
+        self._feed(events.RoutesRevoked(reason=reason))
 
     def silent_workers(self) -> list[str]:
         """Workers whose heartbeat is overdue by far: alive as processes, but not answering."""
@@ -117,10 +148,27 @@ class RouterHost:
     async def _receive(self) -> None:
         while True:
             envelope = await self._channel.receive()
-            if isinstance(envelope.message, Hello):
-                info = envelope.message.info
-                self._channel.connect(info.worker_id, info.endpoint)
+            if isinstance(envelope.message, Hello) and not self._meet(envelope, envelope.message):
+                continue
             self._feed(events.Received(envelope=envelope))
+
+    def _meet(self, envelope: Envelope, hello: Hello) -> bool:
+        """Open the way to a worker that says hello; it says it again until it is answered."""
+        info = hello.info
+        if (info.worker_id, info.epoch) != (envelope.sender_id, envelope.sender_epoch):
+            self._channel.counters["forged_senders"] += 1
+            return False
+        known = self._node.fleet.get(info.worker_id)
+        newest = max(known.info.epoch if known else 0, self._lost.get(info.worker_id, 0))
+        if info.epoch <= newest:
+            self._channel.counters["repeated_hellos"] += 1
+            return False
+        try:
+            self._channel.connect(info.worker_id, info.endpoint, info.control_key)
+        except RemoteProtocolError as error:
+            print(f"{ROUTER}: {error}", file=sys.stderr)
+            return False
+        return True
 
     # -- node ----------------------------------------------------------------------------------
 

@@ -4,6 +4,9 @@ import msgspec
 
 from baton.config import BatonConfig
 from baton.core.ids import Role
+from baton.runtime.curve import CurveKeys
+from baton.runtime.faults import FaultSpec
+from baton.runtime.issuer_key import IssuerKey
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,7 +20,15 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     model_path: str
     endpoint: str
     router_endpoint: str
+    router_key: bytes = b""
+    """Public control key of the router; empty over ipc."""
+    control_keys: CurveKeys | None = None
+    """This life's own pair, for tcp."""
+    issuer: IssuerKey
+    """Whose transfer capabilities this life believes."""
     trace_path: str = ""
+    faults: FaultSpec | None = None
+    """What a chaos run injects into this life."""
     config: BatonConfig
 
 

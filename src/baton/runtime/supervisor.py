@@ -14,11 +14,17 @@ import msgspec
 from baton.config import BatonConfig
 from baton.core.ids import Role
 from baton.errors import ConfigError
-from baton.runtime.channel import ipc_endpoint
+from baton.runtime.channel import control_endpoint
+from baton.runtime.curve import CurveKeys, mint_keys
 from baton.runtime.dataplane import sweep_orphans
+from baton.runtime.faults import FaultSpec
+from baton.runtime.issuer_key import IssuerKey
+from baton.runtime.router_door import RouterDoor
 from baton.runtime.spec import WorkerReport, WorkerSpec
 
 _STOP_TIMEOUT_S = 10.0
+_NO_PROCESS = -1
+"""Exit code of a process that could not be started."""
 _BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -36,6 +42,7 @@ class ManagedWorker:
         self.restarts = 0
         self.deterministic_report = ""
         self.served = False
+        self.keys: CurveKeys | None = None
 
 
 class Supervisor:
@@ -48,12 +55,19 @@ class Supervisor:
         runtime_dir: Path,
         on_lost: Callable[[str, int], None],
         trace_dir: Path | None = None,
+        *,
+        door: RouterDoor,
+        issuer: IssuerKey,
+        faults_of: Callable[[str, int], FaultSpec | None] = lambda worker_id, epoch: None,
     ) -> None:
         self._config = config
         self._model_path = model_path
         self._runtime_dir = runtime_dir
         self._on_lost = on_lost
         self._trace_dir = trace_dir
+        self._door = door
+        self._issuer = issuer
+        self._faults_of = faults_of
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
         self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -100,7 +114,8 @@ class Supervisor:
             code = await self._run(worker)
             if self._stopping:
                 return
-            sweep_orphans()
+            with contextlib.suppress(OSError):  # out of descriptors: the next death sweeps too
+                sweep_orphans()
             self._on_lost(worker.worker_id, worker.epoch)
             error = worker.report.error
             # Before it ever served, an error is a configuration that cannot work; later it may
@@ -125,15 +140,23 @@ class Supervisor:
             self.failure.set_result(reason)
 
     async def _run(self, worker: ManagedWorker) -> int:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "baton.runtime.worker_main",
-            stdin=PIPE,
-            stdout=PIPE,
-            start_new_session=True,
-            env={**os.environ, **_thread_environment()},
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "baton.runtime.worker_main",
+                stdin=PIPE,
+                stdout=PIPE,
+                start_new_session=True,
+                env={**os.environ, **_thread_environment()},
+            )
+        except OSError as error:
+            # Without descriptors or processes there is no worker now; there may be one later.
+            print(f"{worker.worker_id}: cannot start a process: {error}", file=sys.stderr)
+            return _NO_PROCESS
+        if self._config.cluster.control == "tcp":
+            worker.keys = mint_keys()
+            self._door.admit(worker.worker_id, worker.epoch, worker.keys.public)
         worker.process = process
         assert process.stdin is not None and process.stdout is not None
         if self._stopping:
@@ -157,9 +180,15 @@ class Supervisor:
             role=worker.role,
             cores=worker.cores,
             model_path=str(self._model_path),
-            endpoint=ipc_endpoint(self._runtime_dir, f"{worker.worker_id}.{worker.epoch}"),
-            router_endpoint=ipc_endpoint(self._runtime_dir, "router"),
+            endpoint=control_endpoint(
+                self._config.cluster, self._runtime_dir, f"{worker.worker_id}.{worker.epoch}"
+            ),
+            router_endpoint=self._door.endpoint,
+            router_key=self._door.key,
+            control_keys=worker.keys,
+            issuer=self._issuer,
             trace_path=str(trace),
+            faults=self._faults_of(worker.worker_id, worker.epoch),
             config=self._config,
         )
 

@@ -19,10 +19,10 @@ from baton.engine.staging import Staging
 from baton.errors import BatonError, RemoteProtocolError
 from baton.nodes.context import ROUTER
 from baton.nodes.worker import Worker
-from baton.runtime.channel import ControlChannel
 from baton.runtime.clock import now_us
-from baton.runtime.dataplane import Arena, RegionDescriptor, ShmDataPlane
+from baton.runtime.dataplane import Arena, RegionDescriptor
 from baton.runtime.engine_thread import EngineThread
+from baton.runtime.faults import FaultyPlane, open_channel, open_plane
 from baton.runtime.mover import ChunkMover
 from baton.runtime.spec import WorkerSpec
 from baton.runtime.staging_thread import StagingThread
@@ -52,9 +52,13 @@ class WorkerHost:
         arena_nbytes = num_blocks * self._layout.bytes_per_block
         self._arena = Arena.create(spec.worker_id, arena_nbytes, epoch=spec.epoch)
         staging = self._bind_pool(self._arena.buffer[:arena_nbytes].data)
-        self._plane = ShmDataPlane(checksum=spec.config.transfer.checksum)
+        place = f"{spec.worker_id} {spec.epoch}"
+        self._plane = open_plane(spec.config.transfer.checksum, spec.faults, place)
         self._region = self._plane.register(self._arena)
-        self._channel = ControlChannel(spec.worker_id, spec.epoch, spec.endpoint)
+        self._channel = open_channel(
+            spec.worker_id, spec.epoch, spec.endpoint, spec.control_keys, spec.faults
+        )
+        self._greeting: asyncio.TimerHandle | None = None
         self._mover = ChunkMover(
             self._plane,
             self._layout,
@@ -75,6 +79,7 @@ class WorkerHost:
             worker=spec.config.worker,
             transfer=spec.config.transfer,
             heartbeat_ms=spec.config.router.heartbeat_ms,
+            verifier=spec.issuer.verifier(),
             rates=Rates(
                 prefill_us_per_token=warm_up(engine, num_blocks),
                 transfer_bytes_per_us=rates.bytes_per_us,
@@ -94,8 +99,9 @@ class WorkerHost:
     async def run(self) -> str:
         """Serve until stopped; returns why the router refused this worker, or ""."""
         self._loop.add_reader(self._plane.fileno(), self._mover.on_readable)
-        self._channel.connect(ROUTER, self._spec.router_endpoint)
-        self._channel.send(ROUTER, Hello(info=self._info()))
+        self._channel.admit(ROUTER, 0, self._spec.router_key)
+        self._channel.connect(ROUTER, self._spec.router_endpoint, self._spec.router_key)
+        self._greet()
         receiving = asyncio.create_task(self._receive())
         self._feed(events.Tick())
         stopping = asyncio.create_task(self._stop.wait())
@@ -111,9 +117,16 @@ class WorkerHost:
         """Ask `run` to return."""
         self._stop.set()
 
+    def _greet(self) -> None:
+        """Say hello until the router has said anything: the first words may be lost too."""
+        self._channel.send(ROUTER, Hello(info=self._info()))
+        retry_s = self._spec.config.transfer.retry_ms / 1000
+        self._greeting = self._loop.call_later(retry_s, self._greet)
+
     def _close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._greeting):
+            if timer is not None:
+                timer.cancel()
         self._threads.close()
         self._mover.close()
         self._loop.remove_reader(self._plane.fileno())
@@ -130,11 +143,12 @@ class WorkerHost:
             role=self._spec.role,
             pid=os.getpid(),
             version=__version__,
-            endpoint=self._spec.endpoint,
+            endpoint=self._channel.endpoint,
             model=self._engine.info,
             num_blocks=self._num_blocks,
             max_num_seqs=self._spec.config.worker.max_num_seqs,
             region=msgspec.msgpack.encode(self._region),
+            control_key=self._spec.control_keys.public if self._spec.control_keys else b"",
         )
 
     # -- events --------------------------------------------------------------------------------
@@ -142,7 +156,13 @@ class WorkerHost:
     async def _receive(self) -> None:
         while True:
             envelope = await self._channel.receive()
+            if envelope.sender_id == ROUTER and self._greeting is not None:
+                self._greeting.cancel()
+                self._greeting = None
             match envelope.message:
+                case PeerUp() | PeerDown() | Refused() if envelope.sender_id != ROUTER:
+                    self._channel.counters["forged_senders"] += 1
+                    continue
                 case PeerUp(info=info):
                     if not await self._connect(info):
                         continue
@@ -162,10 +182,12 @@ class WorkerHost:
         descriptor = msgspec.msgpack.decode(info.region, type=RegionDescriptor)
         try:
             await self._loop.run_in_executor(None, self._plane.connect, descriptor)
-        except RemoteProtocolError as error:
+            self._channel.admit(info.worker_id, info.epoch, info.control_key)
+            self._channel.connect(info.worker_id, info.endpoint, info.control_key)
+        except (RemoteProtocolError, OSError) as error:
+            # The router repeats what a heartbeat shows to be missing, so this is tried again.
             print(f"{self._spec.worker_id}: cannot map {info.worker_id}: {error}", file=sys.stderr)
             return False
-        self._channel.connect(info.worker_id, info.endpoint)
         self._peers[info.worker_id] = info
         return True
 
@@ -174,6 +196,7 @@ class WorkerHost:
         if peer is not None and peer.epoch <= epoch:
             del self._peers[worker_id]
             self._channel.disconnect(worker_id)
+        self._channel.withdraw(worker_id, epoch)
         self._plane.disconnect(worker_id, epoch)
 
     def _feed(self, event: Event) -> None:
@@ -186,7 +209,11 @@ class WorkerHost:
         if self._timer is not None:
             self._timer.cancel()
         delay_s = max(0, self._node.next_deadline() - at_us) / 1e6
-        self._timer = self._loop.call_later(delay_s, self._feed, events.Tick())
+        self._timer = self._loop.call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._mover.on_readable()  # what was put off when descriptors had run out
+        self._feed(events.Tick())
 
     # -- effects -------------------------------------------------------------------------------
 
@@ -218,8 +245,11 @@ class WorkerHost:
 
     def _host_counters(self) -> dict[str, int]:
         stats = self._plane.stats()
+        flips = self._plane.num_flips if isinstance(self._plane, FaultyPlane) else 0
         return {
             **{f"channel_{name}": count for name, count in self._channel.counters.items()},
+            **({"plane_injected_flips": flips} if flips else {}),
+            "trace_dropped_events": self._trace.num_dropped,
             "plane_dropped_notifications": stats.dropped_notifications,
             "plane_refused_connections": stats.refused_connections,
         }
