@@ -1,10 +1,17 @@
 """Where trace effects go: a JSONL file for each process, if one was asked for."""
 
+import errno
+import sys
+from io import FileIO
 from pathlib import Path
 
 import msgspec
 
 from baton.core.effects import Trace
+from baton.errors import ConfigError
+
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+"""Reasons not to open a file that are no mistake of whoever named it."""
 
 
 class TraceEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,17 +26,40 @@ class TraceEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceLog:
-    """Writes the events of this process; without a path it costs nothing."""
+    """Writes the events of this process; without a path it costs nothing.
+
+    Serving goes on without traces: an event that cannot be written, as on a full disk, is dropped
+    and counted.
+    """
 
     def __init__(self, place: str, path: str = "") -> None:
+        """Raises ConfigError when the path cannot be written, except where that may pass."""
+        self.num_dropped = 0
         self._place = place
-        # Unbuffered: a killed process loses nothing that it had recorded.
-        self._file = Path(path).open("ab", buffering=0) if path else None  # noqa: SIM115
+        self._path = path
+        self._torn = False
+        self._file = self._open()
         self._encoder = msgspec.json.Encoder()
+
+    def _open(self) -> FileIO | None:
+        if not self._path:
+            return None
+        try:
+            # Unbuffered: a killed process loses nothing that it had recorded.
+            return Path(self._path).open("ab", buffering=0)
+        except OSError as error:
+            text = f"trace file {self._path}: {error.strerror}"
+            if error.errno not in _PASSING:
+                raise ConfigError(f"{text}; choose a --trace-dir that can be written") from error
+            print(f"{self._place}: {text}; no events are recorded", file=sys.stderr)
+            return None
 
     def record(self, trace: Trace, at_us: int) -> None:
         """Take one trace effect."""
+        if not self._path:
+            return
         if self._file is None:
+            self.num_dropped += 1
             return
         event = TraceEvent(
             at_us=at_us,
@@ -39,9 +69,28 @@ class TraceLog:
             generation=trace.generation,
             data=trace.data,
         )
-        self._file.write(self._encoder.encode(event) + b"\n")
+        self._write(self._file, self._encoder.encode(event) + b"\n")
+
+    def _write(self, file: FileIO, line: bytes) -> None:
+        # A line that was cut short is ended first, so that only itself is lost.
+        data = b"\n" + line if self._torn else line
+        try:
+            written = file.write(data)
+        except OSError as error:
+            written = 0
+            reason = error.strerror
+        else:
+            reason = "a short write"
+        if written == len(data):
+            self._torn = False
+            return
+        self._torn = self._torn or written > 0
+        if not self.num_dropped:
+            text = f"trace file {self._path}: {reason}; events are dropped and counted"
+            print(f"{self._place}: {text}", file=sys.stderr)
+        self.num_dropped += 1
 
     def close(self) -> None:
-        """Flush and close the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()

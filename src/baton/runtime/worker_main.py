@@ -10,6 +10,7 @@ import msgspec
 
 from baton.engine.engine import Engine
 from baton.errors import BatonError
+from baton.runtime.faults import limit_arena
 from baton.runtime.spec import WorkerReport, WorkerSpec
 from baton.runtime.worker_host import WorkerHost, num_pool_blocks
 
@@ -35,6 +36,7 @@ async def _serve(spec: WorkerSpec) -> int:
     engine = _load(spec)
     num_blocks = num_pool_blocks(engine, spec)
     _bound_context(engine, num_blocks)
+    limit_arena(spec.faults)
     host = WorkerHost(spec, engine, num_blocks)
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), _on_stdin, host)

@@ -1,6 +1,6 @@
 """Prometheus text of the router and its workers; names are defined in docs/metrics.md."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from baton.nodes.router import Router
 
@@ -16,8 +16,8 @@ _WORKER_GAUGES = {
 _BLOCK_STATES = ("free", "cached", "quarantined", "reserved", "total")
 
 
-def render_metrics(router: Router) -> bytes:
-    """Everything the router knows, in the text exposition format."""
+def render_metrics(router: Router, host: Mapping[str, int] | None = None) -> bytes:
+    """Everything the router and its `host` count, in the text exposition format."""
     lines: list[str] = []
     _family(lines, "baton_router_waiting_requests", "gauge", "Requests without a route",
             [({}, router.num_waiting)])  # fmt: skip
@@ -25,6 +25,7 @@ def render_metrics(router: Router) -> bytes:
             [({}, len(router.records))])  # fmt: skip
     _routes(lines, router)
     outcomes = [({"event": name}, count) for name, count in sorted(router.counters.items())]
+    outcomes += [({"event": name}, count) for name, count in (host or {}).items()]
     _events(lines, "baton_router_events_total", "Named outcomes at the router", outcomes)
     _workers(lines, router)
     return ("\n".join(lines) + "\n").encode()

@@ -89,6 +89,10 @@ class Arena:
                     f"{status.st_uid}, expected {descriptor.nbytes} of user {os.geteuid()}"
                 )
             mapping = mmap.mmap(handle, descriptor.nbytes)
+        except OSError as error:  # it takes a descriptor of its own
+            raise RemoteProtocolError(
+                f"arena of {descriptor.worker_id} epoch {descriptor.epoch}: {error.strerror}"
+            ) from error
         finally:
             os.close(handle)
         return cls(descriptor, mapping, owner=False)

@@ -6,6 +6,7 @@ exactly that epoch is counted and dropped.
 """
 
 import contextlib
+import errno
 import os
 import secrets
 import select
@@ -40,7 +41,11 @@ class NotifySender:
 
     def __init__(self, address: str, greeting: Greeting) -> None:
         """Raises RemoteProtocolError when nobody of this user listens at `address`."""
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        kind = socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK
+        try:
+            self._socket = socket.socket(socket.AF_UNIX, kind)
+        except OSError as error:
+            raise RemoteProtocolError(f"no socket for {address}: {error}") from error
         try:
             self._socket.connect(b"\0" + address.encode())
             _require_own_user(self._socket)
@@ -78,6 +83,7 @@ class NotifyReceiver:
         self.dropped_records = 0
         self.refused_connections = 0
         self._epoll = epoll
+        self._is_full = False
         self._greetings: dict[int, Greeting | None] = {}
         self._sockets: dict[int, socket.socket] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
@@ -88,6 +94,9 @@ class NotifyReceiver:
     def receive(self, known: Callable[[str, int], bool]) -> list[Received]:
         """Return the records that have arrived from senders for which `known(id, epoch)`."""
         received: list[Received] = []
+        if self._is_full:
+            self._is_full = False
+            self._epoll.modify(self._listener, select.EPOLLIN)
         # A connection accepted here is level-triggered: its packets show in the second pass.
         for _ in range(2):
             accepted = False
@@ -110,7 +119,16 @@ class NotifyReceiver:
         accepted = False
         with contextlib.suppress(BlockingIOError):
             while True:
-                connection, _ = self._listener.accept()
+                try:
+                    connection, _ = self._listener.accept()
+                except OSError as error:
+                    if error.errno not in (errno.EMFILE, errno.ENFILE):
+                        raise
+                    # The connection waits in the backlog. Until the next `receive` the listener
+                    # is silent: it would be readable all the time.
+                    self._is_full = True
+                    self._epoll.modify(self._listener, 0)
+                    return accepted
                 connection.setblocking(False)
                 try:
                     _require_own_user(connection)

@@ -1,0 +1,159 @@
+"""Faults that a chaos run injects into real processes; without a FaultSpec none of this runs.
+
+No configuration can ask for one: a FaultSpec travels only from a chaos run to the router host and,
+in a WorkerSpec, to one life of a worker. Every injected fault is counted by its kind.
+"""
+
+import asyncio
+import random
+import resource
+
+import msgspec
+
+from baton.core.messages import Message
+from baton.runtime.channel import ControlChannel
+from baton.runtime.clock import now_us
+from baton.runtime.curve import CurveKeys
+from baton.runtime.dataplane import Completion, DigestOrder, Quiesced, Received, ShmDataPlane
+
+_ARENA_LIMIT_NBYTES = 4096
+
+
+class FaultSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes wrong in one life of one process, and how often (probabilities)."""
+
+    seed: int = 0
+    drop: float = 0.0
+    """Of each control message sent."""
+    duplicate: float = 0.0
+    delay: float = 0.0
+    """Of each control message sent: it and all that follow it to that peer wait together."""
+    delay_ms: int = 0
+    """The longest wait."""
+    flip: float = 0.0
+    """Of each chunk that a peer wrote here: one byte changes before it is read back."""
+    fail_arena: bool = False
+    """This life cannot allocate its arena, as if shared memory were full."""
+    until_us: int = 0
+    """When faults end, on this host's monotonic clock; 0 is never."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether faults have not ended yet."""
+        return not self.until_us or now_us() < self.until_us
+
+
+class FaultyChannel(ControlChannel):
+    """A control channel that loses, repeats and delays; per peer it keeps the order."""
+
+    def __init__(
+        self,
+        process_id: str,
+        epoch: int,
+        endpoint: str,
+        keys: CurveKeys | None = None,
+        *,
+        faults: FaultSpec,
+    ) -> None:
+        super().__init__(process_id, epoch, endpoint, keys)
+        self._faults = faults
+        self._chance = random.Random(f"channel {faults.seed} {process_id} {epoch}")
+        self._lanes: dict[str, list[Message]] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def send(self, peer_id: str, message: Message) -> None:
+        """See ControlChannel.send."""
+        faults, chance = self._faults, self._chance
+        copies = 1
+        if faults.is_active:
+            if chance.random() < faults.drop:
+                self.counters["injected_drops"] += 1
+                return
+            if chance.random() < faults.duplicate:
+                self.counters["injected_duplicates"] += 1
+                copies = 2
+            if peer_id not in self._lanes and chance.random() < faults.delay:
+                self.counters["injected_delays"] += 1
+                lane: list[Message] = []
+                self._lanes[peer_id] = lane
+                delay_s = chance.uniform(0, faults.delay_ms) / 1000
+                self._loop.call_later(delay_s, self._release, peer_id, lane)
+        held = self._lanes.get(peer_id)
+        for _ in range(copies):
+            if held is None:
+                super().send(peer_id, message)
+            else:
+                held.append(message)
+
+    def disconnect(self, peer_id: str) -> None:
+        """See ControlChannel.disconnect; what waits for that life of the peer is dropped too."""
+        self._lanes.pop(peer_id, None)
+        super().disconnect(peer_id)
+
+    def _release(self, peer_id: str, lane: list[Message]) -> None:
+        if self._lanes.get(peer_id) is not lane:
+            return  # another life of the peer has come meanwhile
+        del self._lanes[peer_id]
+        for message in lane:
+            super().send(peer_id, message)
+
+
+class FaultyPlane(ShmDataPlane):
+    """A data plane in whose region a byte of a landed chunk may change before it is read back."""
+
+    def __init__(self, *, checksum: bool, faults: FaultSpec, place: str) -> None:
+        super().__init__(checksum=checksum)
+        self.num_flips = 0
+        self._faults = faults
+        self._chance = random.Random(f"plane {faults.seed} {place}")
+        self._marked: dict[int, set[int]] = {}
+
+    def poll(self) -> list[Completion]:
+        """See DataPlane.poll."""
+        completions = super().poll()
+        for completion in completions:
+            if isinstance(completion, Received) and self._faults.is_active:
+                if self._chance.random() < self._faults.flip:
+                    chunks = self._marked.setdefault(completion.reservation_id, set())
+                    chunks.add(completion.chunk_id)
+            elif isinstance(completion, Quiesced):
+                self._marked.pop(completion.reservation_id, None)
+        return completions
+
+    def digest(self, order: DigestOrder) -> int:
+        """See DataPlane.digest: the order that reads a landed chunk back says where it lies."""
+        chunks = self._marked.get(order.reservation_id, set())
+        if order.chunk_id in chunks:
+            chunks.discard(order.chunk_id)
+            self._flip(order)
+        return super().digest(order)
+
+    def _flip(self, order: DigestOrder) -> None:
+        region = self._transfer.region
+        assert region is not None, "register comes before the first order"
+        offset, nbytes = self._chance.choice(order.runs)
+        region[offset + self._chance.randrange(nbytes)] ^= 1 << self._chance.randrange(8)
+        self.num_flips += 1
+
+
+def open_channel(
+    process_id: str, epoch: int, endpoint: str, keys: CurveKeys | None, faults: FaultSpec | None
+) -> ControlChannel:
+    """The control channel of a process, with its faults if it has any."""
+    if faults is None:
+        return ControlChannel(process_id, epoch, endpoint, keys)
+    return FaultyChannel(process_id, epoch, endpoint, keys, faults=faults)
+
+
+def open_plane(checksum: bool, faults: FaultSpec | None, place: str) -> ShmDataPlane:
+    """The data plane of a worker, with its faults if it has any."""
+    if faults is None:
+        return ShmDataPlane(checksum=checksum)
+    return FaultyPlane(checksum=checksum, faults=faults, place=place)
+
+
+def limit_arena(faults: FaultSpec | None) -> None:
+    """Let the next arena fail, by a limit on this process's files, if the faults say so."""
+    if faults is not None and faults.fail_arena:
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_ARENA_LIMIT_NBYTES, hard))
