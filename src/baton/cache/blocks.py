@@ -1,7 +1,7 @@
 """Block pool: every block is free, used, cached or quarantined, and the four sum to the total."""
 
 import heapq
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
 
 class BlockPool:
@@ -112,6 +112,29 @@ class BlockPool:
         """Its writers are proven quiet: the block is free again, its content worthless."""
         self._quarantined.remove(block)
         heapq.heappush(self._free, block)
+
+    def num_references(self, block: int) -> int:
+        """How many block tables hold this block."""
+        return self._references[block]
+
+    def is_named(self, block: int) -> bool:
+        """True when the block is published history, which nobody may write."""
+        return self._hash_of[block] is not None
+
+    def is_quarantined(self, block: int) -> bool:
+        """True when an aborted transfer's writers are not proven quiet."""
+        return block in self._quarantined
+
+    def kinds(self) -> list[tuple[str, ...]]:
+        """For each block every one of the four kinds that claims it; exactly one is right."""
+        free = Counter(self._free)
+        return [
+            ("free",) * free[block]
+            + ("used",) * (self._references[block] > 0)
+            + ("cached",) * (block in self._cached)
+            + ("quarantined",) * (block in self._quarantined)
+            for block in range(self.num_blocks)
+        ]
 
     def check(self) -> None:
         """Assert the accounting invariant; cheap enough for idle moments and tests."""

@@ -1,0 +1,1 @@
+"""The simulated host: virtual time, modelled network and hardware, faults, outside checkers."""

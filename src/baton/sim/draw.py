@@ -1,0 +1,193 @@
+"""Draws a plan from a seed: a random deployment, workload and mix of faults (swarm testing)."""
+
+from random import Random
+
+from msgspec.structs import replace
+
+from baton.config import RouterConfig, TransferConfig, WorkerConfig
+from baton.core.ids import Direction, Role
+from baton.core.request import Request, SamplingParams
+from baton.nodes.context import ROUTER
+from baton.sim.arithmetic import Truth, model_info
+from baton.sim.clock import Clock
+from baton.sim.faults import Clog, Crash, FaultRates, Partition, Revoke, Scheduled, Slow, Stall
+from baton.sim.plan import Arrival, Hardware, Plan
+
+_P, _D, _M = Role.PREFILL, Role.DECODE, Role.MIXED
+_ROLES = (
+    *((_P, _D),) * 4,
+    (_P, _D, _D),
+    (_P, _P, _D),
+    (_P, _P, _D, _D),
+    (_M,),
+    (_M, _M),
+)
+_KINDS = ("crash", "stall", "slow", "partition", "clog", "revoke", "drift")
+_KINDS_COUNTED = tuple(FaultRates.__struct_fields__)
+
+
+def draw_plan(seed: int) -> Plan:
+    """The plan of a seed; the same in every process and on every machine."""
+    random = Random(seed)
+    roles = random.choice(_ROLES)
+    block_size = random.choice([1, 2, 4, 4, 8])
+    num_blocks = random.choice([12, 16, 24, 32, 64])
+    num_layers = random.choice([1, 2, 3, 4])
+    info = model_info(block_size, num_layers, 512)
+    plan = Plan(
+        seed=seed,
+        roles=roles,
+        num_blocks=num_blocks,
+        num_layers=num_layers,
+        max_model_len=min(512, num_blocks * block_size - 1),
+        worker=_worker(random, block_size),
+        transfer=_transfer(random, info.layout.layer_block_nbytes),
+        router=_router(random),
+        hardware=_hardware(random),
+        late_delivery=random.random() < 0.3,
+        fault_end_us=random.choice([1_000_000, 3_000_000, 6_000_000]),
+    )
+    return _with_faults(random, _with_requests(random, plan))
+
+
+def _worker(random: Random, block_size: int) -> WorkerConfig:
+    return WorkerConfig(
+        block_size=block_size,
+        max_batch_tokens=random.choice([4, 8, 16, 64, 128]),
+        growth_tokens=random.choice([0, 1, 4, 16, 256]),
+        max_num_seqs=random.choice([1, 2, 4, 32]),
+        max_reservations=random.choice([1, 2, 64]),
+        prefix_caching=random.random() < 0.7,
+        reuse_generated=random.random() < 0.3,
+    )
+
+
+def _transfer(random: Random, layer_block_nbytes: int) -> TransferConfig:
+    chunk = layer_block_nbytes * random.choice([1, 1, 2, 3, 16])
+    return TransferConfig(
+        chunk_nbytes=chunk,
+        credit_nbytes=chunk * random.choice([1, 1, 2, 8]),
+        direction=random.choice(list(Direction)),
+        schedule=random.choice(["auto", "layer", "request"]),
+        checksum=random.random() < 0.8,
+        lease_ms=random.choice([1000, 3000, 10_000]),
+        retry_ms=random.choice([50, 200, 500]),
+    )
+
+
+def _router(random: Random) -> RouterConfig:
+    return RouterConfig(
+        max_attempts=random.choice([1, 3, 3, 5]),
+        attempt_timeout_ms=random.choice([1500, 3000, 10_000]),
+        ttft_budget_ms=random.choice([10_000, 60_000]),
+        heartbeat_ms=random.choice([100, 500]),
+        worker_timeout_ms=random.choice([1000, 5000]),
+    )
+
+
+def _hardware(random: Random) -> Hardware:
+    return Hardware(
+        row_us=random.choice([5, 50]),
+        step_us=random.choice([100, 2000]),
+        copy_us=random.choice([10, 500]),
+        copy_us_per_kib=random.choice([1, 200]),
+        control_us=random.choice([20, 100, 2000]),
+        control_jitter_us=random.choice([0, 100, 5000]),
+        notify_us=random.choice([5, 500]),
+        digest_us=random.choice([5, 500]),
+    )
+
+
+def _with_requests(random: Random, plan: Plan) -> Plan:
+    model = model_info(plan.worker.block_size, plan.num_layers, plan.max_model_len)
+    shared = [random.randrange(9) for _ in range(plan.max_model_len)]
+    span_us = plan.fault_end_us * 2 // 3
+    arrivals = []
+    for number in range(random.randrange(1, 9)):
+        max_tokens = random.randrange(1, 11)
+        longest = max(2, min(plan.max_model_len - max_tokens - 1, 70))
+        length = random.randrange(1, longest)
+        tail = [random.randrange(50) for _ in range(length)]
+        keep = random.choice([0, length, random.randrange(length + 1)])
+        request = Request(
+            request_id=f"r{number}",
+            prompt_token_ids=tuple((shared[:keep] + tail)[:length]),
+            sampling=SamplingParams(max_tokens=max_tokens, seed=random.randrange(3)),
+            tenant_id=random.choice(["", "", "a", "b"]),
+            cache_salt=random.choice(["", "", "salt"]),
+            verify=random.random() < 0.1,
+        )
+        if random.random() < 0.15:
+            request = _with_stop_token(random, request, Truth(request, model))
+        cancelled = random.random() < 0.25
+        arrivals.append(
+            Arrival(
+                at_us=20_000 + random.randrange(span_us if random.random() < 0.6 else 50_000),
+                request=request,
+                cancel_after_us=int(10 ** random.uniform(2, 6)) if cancelled else -1,
+                cancel_reason=random.choice(["disconnect", "stop"]),
+            )
+        )
+    return replace(plan, arrivals=tuple(arrivals))
+
+
+def _with_stop_token(random: Random, request: Request, truth: Truth) -> Request:
+    sampling = replace(request.sampling, stop_token_ids=(random.choice(truth.outputs),))
+    return replace(request, sampling=sampling)
+
+
+def _with_faults(random: Random, plan: Plan) -> Plan:
+    """A random subset of the kinds of faults, each at a random intensity; a tenth stay calm."""
+    if random.random() < 0.1:
+        return plan
+    kinds = [kind for kind in _KINDS if random.random() < 0.3]
+    scheduled: list[Scheduled] = []
+    for kind in kinds:
+        for _ in range(random.choice([1, 1, 2, 4])):
+            fault = _scheduled(random, kind, plan)
+            if fault is not None:
+                scheduled.append(fault)
+    rates = {
+        kind: random.choice([0.01, 0.05, 0.2]) for kind in _KINDS_COUNTED if random.random() < 0.25
+    }
+    if not plan.transfer.checksum:
+        rates.pop("corrupt", None)  # nothing else could notice
+    clocks = {}
+    if "drift" in kinds:
+        for name in (ROUTER, *plan.worker_ids):
+            clocks[name] = Clock(
+                offset_us=random.randrange(10**9), drift_ppm=random.randrange(-200, 201)
+            )
+    return replace(
+        plan, scheduled=tuple(scheduled), rates=FaultRates(**rates), clocks=clocks
+    )
+
+
+def _scheduled(random: Random, kind: str, plan: Plan) -> Scheduled | None:
+    at_us = random.randrange(10_000, plan.fault_end_us)
+    worker_id = random.choice(plan.worker_ids)
+    duration_us = int(10 ** random.uniform(3, 6.7))
+    others = [name for name in (ROUTER, *plan.worker_ids) if name != worker_id]
+    match kind:
+        case "crash":
+            return Crash(
+                at_us=at_us,
+                worker_id=worker_id,
+                noticed_after_us=random.choice([100, 50_000]),
+                down_us=random.choice([1_000, 200_000, 2_000_000]),
+            )
+        case "stall":
+            return Stall(at_us=at_us, worker_id=worker_id, duration_us=duration_us)
+        case "slow":
+            factor = random.choice([3, 20])
+            return Slow(
+                at_us=at_us, worker_id=worker_id, duration_us=duration_us, factor=factor
+            )
+        case "partition" | "clog":
+            fault = Partition if kind == "partition" else Clog
+            between = (worker_id, random.choice(others))
+            return fault(at_us=at_us, between=between, duration_us=duration_us)
+        case "revoke":
+            return Revoke(at_us=at_us)
+    return None
+

@@ -1,0 +1,119 @@
+"""When are two states of a node the same? A canonical value of everything that can matter.
+
+The object graph is walked and every attribute counts, with its aliases, except what is named in
+`EXCLUDED` and what the three canonical forms below drop. Each omission cannot change a later
+decision or a later effect:
+
+- counters, ledgers, peaks and measured rates are only reported; their one way out is the load
+  snapshot, which no explored run sends (heartbeats lie beyond its time), and `retry_after_s`,
+  a hint to the client that the effects are compared without;
+- the clock reading is overwritten at the start of every event; a freshness stamp matters only
+  after `worker_timeout_ms`, which lies beyond the explored time as well;
+- batch numbers only pair a batch with its own end, and there is one batch at a time;
+- a heap pops by order, so a free list is a set and a lease table is its live rows in order;
+- generation floors are ordered only for their eviction beyond 65 536 requests;
+- configuration, model and wiring are the same for every life of one worker.
+
+The self-check of the search replays memoised steps from other representatives of a fingerprint.
+"""
+
+from collections import OrderedDict, deque
+from enum import Enum
+from types import MethodType
+from typing import Any
+
+import msgspec
+
+from baton.cache.blocks import BlockPool
+from baton.core.machine import Machine, Table
+from baton.core.work import Batch
+from baton.protocol.directory import Directory
+from baton.protocol.lease import LeaseTable
+
+EXCLUDED: dict[str, frozenset[str]] = {
+    "Worker": frozenset({"_meter", "_version"}),
+    "WorkerContext": frozenset({"counters", "now_us", "model", "worker", "transfer"}),
+    "RouterContext": frozenset({"counters", "now_us", "config", "transfer", "finished_at"}),
+    "WorkerView": frozenset({"last_seen_us"}),
+    "EngineQueue": frozenset({"_num_batches", "_limits"}),
+    "DestinationTransfer": frozenset({"ledger", "arrived_nbytes", "layout", "identity", "plan"}),
+    "SourceTransfer": frozenset({"layout", "plan"}),
+    "CreditWindow": frozenset({"peak_nbytes"}),
+    "KVMemory": frozenset({"layout", "_identity"}),
+}
+"""Attributes that cannot influence behaviour, by class."""
+
+_ATOMS = (int, str, bytes, float, type(None), Enum)
+_attributes: dict[type, tuple[str, ...]] = {}
+
+
+def fingerprint(node: object) -> tuple[object, ...]:
+    """A hashable value; equal values mean equal answers to every event from now on."""
+    return ("node", _Walk().value(node))
+
+
+class _Walk:
+    """One walk; objects are numbered in the order of their first visit, so aliases count."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+
+    def value(self, item: Any) -> object:
+        if isinstance(item, _ATOMS):
+            return item
+        if isinstance(item, msgspec.Struct) and type(item).__struct_config__.frozen:
+            return msgspec.structs.replace(item, batch_id=0) if isinstance(item, Batch) else item
+        if isinstance(item, tuple):
+            return tuple(map(self.value, item))
+        if isinstance(item, frozenset | set):
+            return ("set", tuple(sorted(item)))
+        if isinstance(item, MethodType | Table):
+            return item.__name__ if isinstance(item, MethodType) else item.name
+        number = self._numbers.get(id(item))
+        if number is not None:
+            return ("again", number)
+        self._numbers[id(item)] = len(self._numbers)
+        return self._container(item)
+
+    def _container(self, item: Any) -> object:
+        if isinstance(item, list | deque):
+            return ("list", tuple(map(self.value, item)))
+        if isinstance(item, dict | OrderedDict):
+            return ("dict", tuple((key, self.value(found)) for key, found in item.items()))
+        if isinstance(item, Machine):
+            return item.state
+        if isinstance(item, LeaseTable):
+            return _leases(item)
+        if isinstance(item, Directory):
+            return ("directory", self.value(item._entries), tuple(sorted(item._floors.items())))
+        if isinstance(item, BlockPool):
+            return _pool(item)
+        kind = type(item)
+        if not kind.__module__.startswith("baton."):
+            raise TypeError(f"no canonical form for a {kind.__name__} inside a node")
+        names = _attributes.get(kind) or _attributes_of(kind, item)
+        return (kind.__name__, *(self.value(getattr(item, name)) for name in names))
+
+
+def _attributes_of(kind: type, item: Any) -> tuple[str, ...]:
+    """All attributes of a class but the excluded ones; constructors set every one of them."""
+    found = vars(item) if hasattr(item, "__dict__") else kind.__slots__  # type: ignore[attr-defined]
+    names = tuple(sorted(set(found) - EXCLUDED.get(kind.__name__, frozenset())))
+    _attributes[kind] = names
+    return names
+
+
+def _leases(table: LeaseTable[Any]) -> object:
+    live = [(at, row, key) for at, row, key in sorted(table._heap) if table._expiry.get(key) == at]
+    return ("leases", tuple((at, key) for at, _, key in live))
+
+
+def _pool(pool: BlockPool) -> object:
+    return (
+        "pool",
+        tuple(sorted(pool._free)),
+        tuple(pool._references),
+        tuple(pool._hash_of),
+        tuple(pool._cached),
+        tuple(sorted(pool._quarantined)),
+    )

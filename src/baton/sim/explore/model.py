@@ -1,0 +1,301 @@
+"""The global state and everything that can happen in it.
+
+A state is thirteen integers: the numbered states of router and workers, the time, the faults that
+are left, and the numbered lanes. What can happen: the first message of a lane is received, the
+engine or the plane of a worker makes a step, a fault, or time passes to the next deadline.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+
+from baton.core.effects import MoveChunk
+from baton.core.events import ChunkArrived, Submitted, WorkerLost
+from baton.core.messages import Envelope, Hello
+from baton.sim.explore.front import Front
+from baton.sim.explore.host import Host, Moved, layers_of
+from baton.sim.explore.memory import sum_of
+from baton.sim.explore.process import Kind, Outcome
+from baton.sim.explore.setup import DECODE, NAMES, PREFILL, Setup
+from baton.sim.explore.store import Lanes
+from baton.sim.explore.violation import Violation, require
+from baton.sim.explore.wires import (
+    CONTROL,
+    FROM_DECODE,
+    FROM_PREFILL,
+    INTO,
+    NOTIFY,
+    NUM_LANES,
+    RECEIVERS,
+    SUPERVISOR,
+    TO_DECODE,
+    TO_PREFILL,
+    Wires,
+)
+
+State = tuple[int, ...]
+ROUTER_AT, NOW_AT, BUDGETS_AT, LANES_AT = 2, 3, 4, 5
+STATE_SIZE = LANES_AT + NUM_LANES
+LONGEST_US = 12_000_000
+"""Nothing may be open or held after so much time; every deadline is far shorter."""
+
+
+class Act(IntEnum):
+    """Kinds of action; an action is `kind * 16 + lane or side`."""
+
+    RECEIVE = 0
+    ENGINE = 1
+    PLANE = 2
+    TIME = 3
+    CRASH = 4
+    DUPLICATE = 5
+    DROP = 6
+    RETRY = 7
+
+
+FAULTS = (Act.CRASH, Act.DUPLICATE, Act.DROP, Act.RETRY)
+"""Kinds of action that have a budget, two bits each in this order."""
+_COST = {kind: 1 << (2 * place) for place, kind in enumerate(FAULTS)}
+
+
+class Model:
+    """The processes and their lanes; `check_every` > 0 replays that fraction of look-ups."""
+
+    def __init__(self, setup: Setup, check_every: int = 0) -> None:
+        self.setup = setup
+        truths = setup.truths()
+        self.wires = Wires()
+        self.lanes = Lanes()
+        self.front = Front(self.wires, truths, check_every)
+        self.hosts = tuple(
+            Host(side, setup, self.wires, truths, check_every) for side in (PREFILL, DECODE)
+        )
+        self.processes = (*self.hosts, self.front)
+        self._moves: dict[tuple[int, int, int, int], tuple[Outcome, int, int]] = {}
+        self._next_times: dict[State, int] = {}
+
+    # -- the first state -----------------------------------------------------------------------
+
+    def initial(self) -> State:
+        """Both workers have joined and know each other; every request was just submitted."""
+        router = self.front.start(self.setup.router())
+        sides = [host.fresh(1, 0) for host in self.hosts]
+        budgets = sum(n * _COST[kind] for kind, n in zip(FAULTS, self.setup.budgets, strict=True))
+        state = (*sides, router, 0, budgets, *(0,) * NUM_LANES)
+        for side, lane in ((PREFILL, FROM_PREFILL), (DECODE, FROM_DECODE)):
+            state = self._push(state, lane, self.wires.number(self.setup.hello(side, 1)))
+        while any(state[LANES_AT:]):
+            state = self.apply(state, next(self._deliveries(state)))
+        for request in self.setup.requests():
+            number = self.wires.number(Submitted(request=request))
+            state = self._run(state, ROUTER_AT, Kind.LOST, number)
+        return state
+
+    def _push(self, state: State, lane: int, number: int) -> State:
+        at = LANES_AT + lane
+        return (*state[:at], self.lanes.push(state[at], number), *state[at + 1 :])
+
+    # -- what can happen -----------------------------------------------------------------------
+
+    def actions(self, state: State) -> list[int]:
+        """Everything that can happen in a state; nothing in a terminal one."""
+        found = list(self._deliveries(state))
+        for side, host in enumerate(self.hosts):
+            worker = host.states.values[state[side]]
+            if worker.batch is not None:
+                found.append(Act.ENGINE * 16 + side)
+            if worker.plane:
+                found.append(Act.PLANE * 16 + side)
+        if not found and self._next_time(state):
+            found.append(Act.TIME * 16)
+        if found:
+            found += self._faults(state)
+        return found
+
+    def _deliveries(self, state: State) -> Iterator[int]:
+        for lane in range(NUM_LANES):
+            if state[LANES_AT + lane]:
+                yield Act.RECEIVE * 16 + lane
+
+    def _faults(self, state: State) -> Iterator[int]:
+        budgets = state[BUDGETS_AT]
+        if budgets & 3:
+            yield from (Act.CRASH * 16 + side for side in (PREFILL, DECODE))
+        if budgets >> 2 & 3:
+            for lane in (*CONTROL, NOTIFY):
+                if state[LANES_AT + lane]:
+                    yield Act.DUPLICATE * 16 + lane
+        if budgets >> 4 & 3:
+            for lane in CONTROL:
+                if state[LANES_AT + lane] and self._may_be_lost(state[LANES_AT + lane]):
+                    yield Act.DROP * 16 + lane
+        if budgets >> 6 & 3 and self._next_time(state):
+            yield Act.RETRY * 16
+
+    def _may_be_lost(self, lane: int) -> bool:
+        """A worker whose hello is lost never joined: that is a start that failed, not a loss."""
+        item = self.wires.carried.values[self.lanes.pop(lane)[0]]
+        return not (isinstance(item, Envelope) and isinstance(item.message, Hello))
+
+    def _next_time(self, state: State) -> int:
+        """The next deadline of any node, or 0 when no node waits for time."""
+        key = state[:BUDGETS_AT]
+        found = self._next_times.get(key)
+        if found is None:
+            given = [host.deadline_us(state[side]) for side, host in enumerate(self.hosts)]
+            given.append(self.front.facts(state[ROUTER_AT]).deadline_us)
+            deadlines = [deadline_us for deadline_us in given if deadline_us is not None]
+            found = max(state[NOW_AT] + 1, min(deadlines)) if deadlines else 0
+            self._next_times[key] = found
+        return found
+
+    # -- what it does --------------------------------------------------------------------------
+
+    def apply(self, state: State, action: int) -> State:
+        """The state after an action. Raises Violation."""
+        kind, place = divmod(action, 16)
+        if kind == Act.RECEIVE:
+            return self._receive(state, place, keep=False)
+        if kind == Act.ENGINE:
+            return self._run(state, place, Kind.ENGINE, 0)
+        if kind == Act.PLANE:
+            return self._plane(state, place)
+        if kind in (Act.TIME, Act.RETRY):
+            state = self._pay(state, kind) if kind == Act.RETRY else state
+            return self._tick(state)
+        state = self._pay(state, kind)
+        if kind == Act.CRASH:
+            return self._crash(state, place)
+        if kind == Act.DUPLICATE:
+            return self._receive(state, place, keep=True)
+        at = LANES_AT + place
+        return (*state[:at], self.lanes.pop(state[at])[1], *state[at + 1 :])
+
+    def _pay(self, state: State, kind: int) -> State:
+        left = state[BUDGETS_AT] - _COST[Act(kind)]
+        return (*state[:BUDGETS_AT], left, *state[LANES_AT:])
+
+    def _receive(self, state: State, lane: int, *, keep: bool) -> State:
+        at = LANES_AT + lane
+        number, rest = self.lanes.pop(state[at])
+        if not keep:
+            state = (*state[:at], rest, *state[at + 1 :])
+        kind = Kind.RECEIVE
+        if lane >= NOTIFY:
+            kind = Kind.ARRIVE if lane == NOTIFY else Kind.LOST
+        return self._run(state, RECEIVERS[lane], kind, number)
+
+    def _run(self, state: State, at: int, kind: Kind, argument: int) -> State:
+        outcome = self.processes[at].step(state[at], kind, argument, state[NOW_AT])
+        return self._after(state, at, outcome)
+
+    def _after(self, state: State, at: int, outcome: Outcome) -> State:
+        found = list(state)
+        found[at] = outcome.state
+        for lane, number in outcome.sends:
+            found[LANES_AT + lane] = self.lanes.push(found[LANES_AT + lane], number)
+        if outcome.quiet:
+            self._check_quiet(state, outcome.quiet)
+        return tuple(found)
+
+    def _check_quiet(self, state: State, quiet: tuple[int, ...]) -> None:
+        """Blocks were given back: no peer may still be writing to them."""
+        epoch = self.hosts[DECODE].states.values[state[DECODE]].epoch
+        for order in self.hosts[PREFILL].states.values[state[PREFILL]].plane:
+            writes = isinstance(order, MoveChunk) and order.write and order.peer_epoch == epoch
+            require(
+                not (writes and order.reservation_id in quiet),
+                f"reservation {order.reservation_id:#x} is given back while its source writes",
+            )
+
+    def _plane(self, state: State, side: int) -> State:
+        host = self.hosts[side]
+        order = host.head(state[side])
+        if not isinstance(order, MoveChunk):
+            return self._run(state, side, Kind.PLANE, 0)
+        peer = 1 - side
+        key = (side, state[side], state[peer], state[NOW_AT])
+        found = self._moves.get(key)
+        if found is None:
+            found = self._moves[key] = self._move(state, side, order)
+        outcome, after_peer, arrived = found
+        state = (*state[:peer], after_peer, *state[peer + 1 :])
+        if arrived >= 0:
+            state = self._push(state, NOTIFY, arrived)
+        return self._after(state, side, outcome)
+
+    def _move(self, state: State, side: int, order: MoveChunk) -> tuple[Outcome, int, int]:
+        """Move a chunk: its outcome here, the peer's state, the peer's notification or -1."""
+        host, peer = self.hosts[side], self.hosts[1 - side]
+        after_peer, arrived = state[1 - side], -1
+        layers = layers_of(order)
+        if peer.states.values[after_peer].epoch != order.peer_epoch:
+            moved = Moved("peer lost", 0, ())
+        elif order.write:
+            data = host.read(state[side], layers, order.local_blocks)
+            after_peer = peer.write(after_peer, order, data)
+            moved = Moved("", sum_of(data), ())
+            arrived = self._arrived(host, state[side], order, moved.checksum)
+        else:
+            data = peer.read(after_peer, layers, order.remote_blocks)
+            moved = Moved("", sum_of(data), data)
+        argument = host.moves.number(moved)
+        return host.step(state[side], Kind.PLANE, argument, state[NOW_AT]), after_peer, arrived
+
+    def _arrived(self, host: Host, at: int, order: MoveChunk, checksum: int) -> int:
+        return self.wires.number(
+            ChunkArrived(
+                source_id=host.name,
+                source_epoch=host.states.values[at].epoch,
+                reservation_id=order.reservation_id,
+                chunk_id=order.chunk.chunk_id,
+                nbytes=order.chunk.nbytes,
+                checksum=checksum,
+            )
+        )
+
+    def _crash(self, state: State, side: int) -> State:
+        """The process dies and its next life says hello; what it had sent may still arrive."""
+        host = self.hosts[side]
+        epoch = host.states.values[state[side]].epoch
+        found = list(state)
+        found[side] = host.fresh(epoch + 1, state[NOW_AT])
+        for lane in INTO[side]:
+            if lane != NOTIFY or side == DECODE:
+                found[LANES_AT + lane] = 0
+        lost = WorkerLost(worker_id=NAMES[side], epoch=epoch)
+        state = self._push(tuple(found), SUPERVISOR, self.wires.number(lost))
+        hello = self.wires.number(self.setup.hello(side, epoch + 1))
+        return self._push(state, (FROM_PREFILL, FROM_DECODE)[side], hello)
+
+    def _tick(self, state: State) -> State:
+        """Time passes to the next deadline; every node gets its tick."""
+        now_us = self._next_time(state)
+        if now_us > LONGEST_US:
+            raise Violation(f"not over after {LONGEST_US / 1e6:g} s: {self.describe_held(state)}")
+        state = (*state[:NOW_AT], now_us, *state[BUDGETS_AT:])
+        for at in (ROUTER_AT, PREFILL, DECODE):
+            state = self._run(state, at, Kind.TICK, 0)
+        return state
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def describe_held(self, state: State) -> str:
+        """What a state still holds, by process."""
+        held = [self.front.facts(state[ROUTER_AT]).held]
+        held += [host.facts(state[side]).held for side, host in enumerate(self.hosts)]
+        names = ("router", *NAMES)
+        return "; ".join(f"{name} has {what}" for name, what in zip(names, held, strict=True) if what)
+
+    def ends(self, state: State) -> tuple[str, ...]:
+        """How each request ended."""
+        return tuple(s.end for s in self.front.states.values[state[ROUTER_AT]].streams)
+
+    def check_terminal(self, state: State, budgets: int) -> None:
+        """Every request ended, nothing is held, and without a fault nothing failed."""
+        ends = self.ends(state)
+        for number, end in enumerate(ends):
+            require(bool(end), f"r{number} never ended")
+            faultless = state[BUDGETS_AT] == budgets
+            require(not faultless or end == "finished", f"r{number} {end} without any fault")
+        held = self.describe_held(state)
+        require(not held, f"everything is quiet and {held}")

@@ -1,0 +1,110 @@
+"""Faults as values: what happens when to whom. A plan lists them, a run records them."""
+
+import msgspec
+
+
+class _Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all faults; times are world microseconds."""
+
+
+class Crash(_Fault, frozen=True, kw_only=True, tag="crash"):
+    """A worker dies with its memory; it is noticed later and comes back under a new epoch."""
+
+    at_us: int
+    worker_id: str
+    noticed_after_us: int
+    down_us: int
+
+
+class Stall(_Fault, frozen=True, kw_only=True, tag="stall"):
+    """A worker stands still (SIGSTOP, a long page fault); what it is sent waits for it."""
+
+    at_us: int
+    worker_id: str
+    duration_us: int
+
+
+class Slow(_Fault, frozen=True, kw_only=True, tag="slow"):
+    """A worker's engine and data plane take `factor` times as long."""
+
+    at_us: int
+    worker_id: str
+    duration_us: int
+    factor: int
+
+
+class Partition(_Fault, frozen=True, kw_only=True, tag="partition"):
+    """Nothing passes between two processes, neither messages nor bytes."""
+
+    at_us: int
+    between: tuple[str, str]
+    duration_us: int
+
+
+class Clog(_Fault, frozen=True, kw_only=True, tag="clog"):
+    """Messages between two processes wait until the end."""
+
+    at_us: int
+    between: tuple[str, str]
+    duration_us: int
+
+
+class Revoke(_Fault, frozen=True, kw_only=True, tag="revoke"):
+    """The operator revokes every route and capability issued so far."""
+
+    at_us: int
+
+
+class MessageFault(_Fault, frozen=True, kw_only=True, tag="message"):
+    """The `number`-th message of a lane is dropped, or delivered again or out of order later.
+
+    A corrupted control message fails to decode and is dropped by its receiver: it is a drop.
+    """
+
+    lane: str
+    number: int
+    kind: str
+    delay_us: int = 0
+
+
+class ChunkFault(_Fault, frozen=True, kw_only=True, tag="chunk"):
+    """The `number`-th copy of a worker's data plane goes wrong.
+
+    `corrupt` flips bytes after the source summed them, `fail` reports an error, `late` takes long
+    and then writes, `repeat` notifies the peer a second time after `delay_us`.
+    """
+
+    worker_id: str
+    number: int
+    kind: str
+    delay_us: int = 0
+
+
+class EngineFault(_Fault, frozen=True, kw_only=True, tag="engine"):
+    """The `number`-th batch of a worker fails half-way."""
+
+    worker_id: str
+    number: int
+
+
+Scheduled = Crash | Stall | Slow | Partition | Clog | Revoke
+Counted = MessageFault | ChunkFault | EngineFault
+
+
+class FaultRates(msgspec.Struct, frozen=True, kw_only=True):
+    """Probabilities of the faults that hit single messages, copies and batches; 0 is calm."""
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    corrupt: float = 0.0
+    fail: float = 0.0
+    late: float = 0.0
+    repeat: float = 0.0
+    engine: float = 0.0
+
+
+def describe(fault: Scheduled | Counted) -> str:
+    """One line for a fault plan."""
+    fields = [f"{name}={getattr(fault, name)}" for name in fault.__struct_fields__]
+    return f"{type(fault).__name__.lower()} " + " ".join(fields)

@@ -1,0 +1,128 @@
+"""Control messages in virtual time: latency, loss, repetition, reordering, partitions, clogs."""
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+from baton.core.messages import Envelope, Hello
+from baton.sim.dice import roll
+from baton.sim.faults import Clog, Counted, MessageFault, Partition
+from baton.sim.plan import Plan
+from baton.sim.timeline import Timeline
+
+
+class Network:
+    """Delivers envelopes between named processes. A lane keeps its order unless a fault breaks it.
+
+    `applied` collects every counted fault that happened; `healed` ends all faults.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        timeline: Timeline,
+        deliver: Callable[[str, Envelope], None],
+        applied: list[Counted],
+        life_of: Callable[[str], int],
+    ) -> None:
+        self._plan = plan
+        self._timeline = timeline
+        self._deliver = deliver
+        self._applied = applied
+        self._life_of = life_of
+        self._numbers: Counter[str] = Counter()
+        self._ready_us: dict[str, int] = {}
+        self._listed = {
+            (fault.lane, fault.number): fault
+            for fault in plan.counted
+            if isinstance(fault, MessageFault)
+        }
+        self._blocked: list[Partition | Clog] = []
+        self._clogged: deque[tuple[str, Envelope]] = deque()
+        self.healed = False
+
+    def block(self, fault: Partition | Clog) -> None:
+        """A partition or a clog begins."""
+        self._blocked.append(fault)
+        self._timeline.after(fault.duration_us, self._unclog)
+
+    def heal(self) -> None:
+        """No fault happens any more, and what was held up arrives."""
+        self.healed = True
+        self._unclog()
+
+    def _unclog(self) -> None:
+        waiting, self._clogged = self._clogged, deque()
+        for receiver, envelope in waiting:
+            if any(isinstance(f, Clog) for f in self._open_faults(envelope.sender_id, receiver)):
+                self._clogged.append((receiver, envelope))
+            else:
+                self._arrive(self._timeline.now_us, receiver, envelope)
+
+    def is_partitioned(self, sender: str, receiver: str) -> bool:
+        """True while nothing passes between the two."""
+        return any(isinstance(fault, Partition) for fault in self._open_faults(sender, receiver))
+
+    def _open_faults(self, sender: str, receiver: str) -> list[Partition | Clog]:
+        if not self._blocked or self.healed:
+            return []
+        now_us, pair = self._timeline.now_us, {sender, receiver}
+        self._blocked = [f for f in self._blocked if f.at_us + f.duration_us > now_us]
+        return [fault for fault in self._blocked if pair == set(fault.between)]
+
+    def send(self, receiver: str, envelope: Envelope) -> None:
+        """Put a message on its lane; a Hello always arrives, as a connection that never opens
+        is a process that never started.
+        """
+        sender = envelope.sender_id
+        lane = f"{sender}>{receiver}"
+        self._numbers[lane] += 1
+        number = self._numbers[lane]
+        hardware = self._plan.hardware
+        jitter_us = int(roll(self._plan.seed, f"jitter {lane}", number) * hardware.control_jitter_us)
+        at_us = self._timeline.now_us + hardware.control_us + jitter_us
+        greeting = isinstance(envelope.message, Hello)
+        fault = None if greeting else self._fault(lane, number)
+        open_faults = [] if greeting else self._open_faults(sender, receiver)
+        if any(isinstance(blocked, Partition) for blocked in open_faults):
+            return
+        if fault is not None and fault.kind == "drop":
+            return
+        if open_faults:
+            self._clogged.append((receiver, envelope))
+            return
+        if fault is not None and fault.kind == "reorder":
+            self._arrive(at_us + fault.delay_us, receiver, envelope)
+            return
+        at_us = self._ready_us[lane] = max(at_us, self._ready_us.get(lane, 0))
+        self._arrive(at_us, receiver, envelope)
+        if fault is not None:
+            self._arrive(at_us + fault.delay_us, receiver, envelope)
+
+    def _arrive(self, at_us: int, receiver: str, envelope: Envelope) -> None:
+        life = self._life_of(receiver)
+
+        def arrive() -> None:
+            if self._life_of(receiver) == life:
+                self._deliver(receiver, envelope)
+
+        self._timeline.at(at_us, arrive)
+
+    def _fault(self, lane: str, number: int) -> MessageFault | None:
+        if self.healed:
+            return None
+        fault = self._listed.get((lane, number))
+        if fault is None and not self._plan.replayed:
+            fault = self._drawn(lane, number)
+        if fault is not None:
+            self._applied.append(fault)
+        return fault
+
+    def _drawn(self, lane: str, number: int) -> MessageFault | None:
+        rates, seed = self._plan.rates, self._plan.seed
+        left = roll(seed, lane, number)
+        for kind in ("drop", "duplicate", "reorder"):
+            left -= getattr(rates, kind)
+            if left < 0:
+                delay_us = int(10 ** (2 + 4 * roll(seed, f"delay {lane}", number)))
+                return MessageFault(lane=lane, number=number, kind=kind, delay_us=delay_us)
+        return None

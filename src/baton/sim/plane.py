@@ -1,0 +1,167 @@
+"""The data plane of a simulated worker: one copy at a time, and bytes that may land late."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from baton.core.effects import DigestChunk, MoveChunk
+from baton.core.events import ChunkArrived, ChunkDigested, ChunkMoved, IoQuiesced
+from baton.core.manifest import ChunkSpec
+from baton.sim.arithmetic import Rows, checksum
+from baton.sim.faults import ChunkFault
+
+if TYPE_CHECKING:
+    from baton.sim.worker import SimWorker
+
+_KINDS = ("corrupt", "fail", "late", "repeat")
+
+
+class SimPlane:
+    """Copies chunks between the rows of live workers.
+
+    A cancel drops what is queued; a copy that runs is finished, late or not, and only then is the
+    reservation quiet. A write takes its bytes when it starts and lands them when it ends.
+    """
+
+    def __init__(self, worker: SimWorker) -> None:
+        self._worker = worker
+        self._queue: deque[MoveChunk | DigestChunk] = deque()
+        self._running: MoveChunk | DigestChunk | None = None
+        self._cancelled: set[int] = set()
+        self._num_moves = 0
+
+    @property
+    def outstanding(self) -> Counter[int]:
+        """Orders queued or running, by reservation."""
+        orders = [*self._queue, *([self._running] if self._running else [])]
+        return Counter(order.reservation_id for order in orders)
+
+    def submit(self, order: MoveChunk | DigestChunk) -> None:
+        """Queue a copy or a read-back."""
+        if order.reservation_id not in self._cancelled:
+            self._queue.append(order)
+            self._next()
+
+    def cancel(self, reservation_id: int) -> None:
+        """Drop queued orders of a reservation; it is quiet when none runs."""
+        self._cancelled.add(reservation_id)
+        self._queue = deque(o for o in self._queue if o.reservation_id != reservation_id)
+        if self._running is None or self._running.reservation_id != reservation_id:
+            self._quiesce(reservation_id)
+
+    def _quiesce(self, reservation_id: int) -> None:
+        self._worker.after(1, lambda: self._worker.feed(IoQuiesced(reservation_id=reservation_id)))
+
+    def _next(self) -> None:
+        if self._running is not None or not self._queue:
+            return
+        worker, order = self._worker, self._queue.popleft()
+        self._running = order
+        if isinstance(order, DigestChunk):
+            worker.after(worker.hardware.digest_us, lambda: self._digest(order))
+            return
+        self._num_moves += 1
+        fault = worker.counted_fault("chunk", self._num_moves, _KINDS)
+        assert fault is None or isinstance(fault, ChunkFault)
+        hardware = worker.hardware
+        copy_us = hardware.copy_us + hardware.copy_us_per_kib * order.chunk.nbytes // 1024
+        if fault is not None and fault.kind == "late":
+            copy_us += fault.delay_us
+        data = None
+        if order.write:
+            data = self._chunk_rows(worker, order.chunk, order.local_blocks).copy()
+        worker.after(copy_us * worker.slowness, lambda: self._land(order, data, fault))
+
+    def _finish(self, order: MoveChunk | DigestChunk) -> bool:
+        """The order is over; False when it was cancelled while it ran."""
+        self._running = None
+        cancelled = order.reservation_id in self._cancelled
+        if cancelled:
+            self._quiesce(order.reservation_id)
+        self._next()
+        return not cancelled
+
+    def _chunk_rows(self, worker: SimWorker, chunk: ChunkSpec, blocks: Sequence[int]) -> Rows:
+        layers = slice(chunk.layer_start, chunk.layer_start + chunk.num_layers)
+        rows: Rows = worker.rows[layers][:, list(blocks)]
+        return rows
+
+    def _digest(self, order: DigestChunk) -> None:
+        value = self._checksum(self._chunk_rows(self._worker, order.chunk, order.local_blocks))
+        if self._finish(order):
+            self._worker.feed(
+                ChunkDigested(
+                    reservation_id=order.reservation_id,
+                    chunk_id=order.chunk.chunk_id,
+                    checksum=value,
+                )
+            )
+
+    def _checksum(self, rows: Rows) -> int:
+        return checksum(rows) if self._worker.world.plan.transfer.checksum else 0
+
+    def _land(self, order: MoveChunk, data: Rows | None, fault: ChunkFault | None) -> None:
+        worker, world = self._worker, self._worker.world
+        peer = world.workers.get(order.peer_id)
+        error = ""
+        if peer is None or peer.epoch != order.peer_epoch:
+            error = "peer gone"
+        elif world.network.is_partitioned(worker.worker_id, order.peer_id):
+            error = "unreachable"
+        elif fault is not None and fault.kind == "fail":
+            error = "injected fault"
+        value = 0
+        if not error:
+            assert peer is not None
+            target, blocks = (peer, order.remote_blocks) if order.write else (
+                worker, order.local_blocks
+            )
+            if data is None:
+                data = self._chunk_rows(peer, order.chunk, order.remote_blocks).copy()
+            value = self._checksum(data)
+            if fault is not None and fault.kind == "corrupt":
+                data[0, 0, -1] ^= 1
+            self._write(target, order, blocks, data)
+            if not order.write:
+                value = self._checksum(data)
+            else:
+                self._notify(peer, order, value, fault)
+        if self._finish(order):
+            worker.feed(
+                ChunkMoved(
+                    reservation_id=order.reservation_id,
+                    chunk_id=order.chunk.chunk_id,
+                    nbytes=order.chunk.nbytes if not error else 0,
+                    checksum=value,
+                    duration_us=worker.hardware.copy_us,
+                    error=error,
+                )
+            )
+
+    def _write(
+        self, target: SimWorker, order: MoveChunk, blocks: Sequence[int], data: Rows
+    ) -> None:
+        layers = slice(order.chunk.layer_start, order.chunk.layer_start + order.chunk.num_layers)
+        np.asarray(target.rows)[layers, list(blocks)] = data
+        nbytes = order.chunk.nbytes
+        target.world.observe(lambda o: o.landed(target, order.reservation_id, blocks, nbytes))
+
+    def _notify(
+        self, peer: SimWorker, order: MoveChunk, value: int, fault: ChunkFault | None
+    ) -> None:
+        worker = self._worker
+        event = ChunkArrived(
+            source_id=worker.worker_id,
+            source_epoch=worker.epoch,
+            reservation_id=order.reservation_id,
+            chunk_id=order.chunk.chunk_id,
+            nbytes=order.chunk.nbytes,
+            checksum=value,
+        )
+        peer.after(worker.hardware.notify_us, lambda: peer.feed(event))
+        if fault is not None and fault.kind == "repeat":
+            peer.after(fault.delay_us, lambda: peer.feed(event))

@@ -1,0 +1,230 @@
+"""The simulated host of a worker: the production node over modelled hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from baton.core import effects, events
+from baton.core.effects import Effect
+from baton.core.events import Event
+from baton.core.layout import KVLayout
+from baton.core.manifest import CacheEntry
+from baton.core.messages import Envelope, Hello, Message
+from baton.core.snapshot import WorkerInfo
+from baton.nodes.context import ROUTER
+from baton.nodes.worker import Worker
+from baton.protocol.directory import PublishOutcome
+from baton.sim.arithmetic import Rows
+from baton.sim.clock import Clock
+from baton.sim.dice import roll
+from baton.sim.engine import SimEngine
+from baton.sim.faults import ChunkFault, EngineFault
+from baton.sim.plane import SimPlane
+
+if TYPE_CHECKING:
+    from baton.sim.world import World
+
+
+class SimWorker:
+    """One life of one worker. While it is stalled whatever should happen to it waits."""
+
+    def __init__(self, world: World, worker_id: str, ordinal: int, epoch: int) -> None:
+        plan, role = world.plan, world.plan.roles[ordinal]
+        self.world = world
+        self.worker_id, self.ordinal, self.role, self.epoch = worker_id, ordinal, role, epoch
+        self.hardware = plan.hardware
+        self.layout: KVLayout = world.model.layout
+        self.clock = plan.clocks.get(worker_id, Clock())
+        self.alive = True
+        self.slowness = 1
+        self._stalled_until_us = 0
+        self._waiting: list[Callable[[], None]] = []
+        self._timer_us: int | None = None
+        # Never zero: what was not written here must not look like anything.
+        garbage = -(ordinal + 1) * 1_000_003 - epoch
+        shape = (plan.num_layers, plan.num_blocks, plan.worker.block_size)
+        self.rows: Rows = np.full(shape, garbage, np.int64)
+        self.engine = SimEngine(self)
+        self.plane = SimPlane(self)
+        self.node = Worker(
+            worker_id=worker_id,
+            ordinal=ordinal,
+            epoch=epoch,
+            role=role,
+            model=world.model,
+            num_blocks=plan.num_blocks,
+            worker=plan.worker,
+            transfer=plan.transfer,
+            heartbeat_ms=plan.router.heartbeat_ms,
+            verifier=world.key,
+        )
+        self._watch_directory()
+        world.observe(lambda o: o.started(self))
+
+    def _watch_directory(self) -> None:
+        directory, publish = self.node.directory, self.node.directory.publish
+
+        def watched(entry: CacheEntry) -> PublishOutcome:
+            outcome = publish(entry)
+            self.world.observe(lambda o: o.published(self, entry, outcome))
+            return outcome
+
+        directory.publish = watched  # type: ignore[method-assign]
+
+    def join(self) -> None:
+        """Say hello to the router and start the heartbeat."""
+        self._send(ROUTER, Hello(info=self.info()))
+        self.feed(events.Tick())
+
+    def info(self) -> WorkerInfo:
+        """What this worker tells the others about itself."""
+        return WorkerInfo(
+            worker_id=self.worker_id,
+            epoch=self.epoch,
+            role=self.role,
+            pid=0,
+            version="simulated",
+            endpoint="",
+            model=self.world.model,
+            num_blocks=self.world.plan.num_blocks,
+            max_num_seqs=self.world.plan.worker.max_num_seqs,
+            region=b"",
+        )
+
+    def read(self, block_table: tuple[int, ...], num_tokens: int) -> Rows:
+        """Rows `[layers, 0 .. num_tokens-1]` as they are read through a block table."""
+        size = self.layout.block_size
+        blocks = list(block_table[: self.layout.num_blocks(num_tokens)])
+        shape = (self.layout.num_layers, len(blocks) * size)
+        rows: Rows = self.rows[:, blocks].reshape(shape)[:, :num_tokens]
+        return rows
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def after(self, delay_us: int, action: Callable[[], None]) -> None:
+        """Do something in this process after a delay, unless it is dead by then."""
+        self.world.timeline.after(delay_us, lambda: self._do(action))
+
+    def _do(self, action: Callable[[], None]) -> None:
+        if not self.alive:
+            return
+        if self.world.timeline.now_us < self._stalled_until_us:
+            self._waiting.append(action)
+        else:
+            action()
+
+    def stall(self, duration_us: int) -> None:
+        """Stand still for a while."""
+        end_us = self.world.timeline.now_us + duration_us
+        self._stalled_until_us = max(self._stalled_until_us, end_us)
+        self.world.timeline.at(self._stalled_until_us, self._resume)
+
+    def heal(self) -> None:
+        """Go on at once, at full speed."""
+        self.slowness = 1
+        self._stalled_until_us = 0
+        self._resume()
+
+    def _resume(self) -> None:
+        if self.world.timeline.now_us < self._stalled_until_us:
+            return
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            self._do(action)
+
+    def _arm(self) -> None:
+        now_us = self.world.timeline.now_us
+        due_us = max(now_us + 1, self.clock.world_us(self.node.next_deadline()))
+        if self._timer_us is None or due_us < self._timer_us:
+            self._timer_us = due_us
+            self.world.timeline.at(due_us, lambda: self._do(lambda: self._ring(due_us)))
+
+    def _ring(self, due_us: int) -> None:
+        if self._timer_us != due_us:
+            return
+        self._timer_us = None
+        now_us = self.clock.local_us(self.world.timeline.now_us)
+        if self.node.next_deadline() <= now_us:
+            self.feed(events.Tick())
+        else:
+            self._arm()
+
+    # -- events and effects --------------------------------------------------------------------
+
+    def receive(self, envelope: Envelope) -> None:
+        """A control message is here."""
+        self._do(lambda: self.feed(events.Received(envelope=envelope)))
+
+    def feed(self, event: Event) -> None:
+        """Give the node an event and perform what it asks for."""
+        if not self.alive:
+            return
+        self.world.record(self.worker_id, event)
+        now_us = self.clock.local_us(self.world.timeline.now_us)
+        asked = self.node.handle(event, now_us)
+        self.world.observe(lambda o: o.handled(self, event, asked))
+        for effect in asked:
+            self._perform(effect)
+        self._arm()
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case effects.Send(to=to, message=message):
+                self._send(to, message)
+            case effects.RunBatch(batch=batch):
+                self.engine.submit(batch)
+            case effects.DigestKV():
+                self.engine.submit(effect)
+            case effects.MoveChunk() | effects.DigestChunk():
+                self.plane.submit(effect)
+            case effects.CancelIo(reservation_id=reservation_id):
+                self.plane.cancel(reservation_id)
+            case effects.Trace():
+                self.world.trace(self.worker_id, effect)
+            case _:
+                raise AssertionError(f"a worker host cannot {type(effect).__name__}")
+
+    def _send(self, to: str, message: Message) -> None:
+        envelope = Envelope(sender_id=self.worker_id, sender_epoch=self.epoch, message=message)
+        self.world.network.send(to, envelope)
+
+    def counted_fault(
+        self, place: str, number: int, kinds: tuple[str, ...]
+    ) -> ChunkFault | EngineFault | None:
+        """The fault that hits this worker's `number`-th copy or batch, listed or drawn."""
+        world = self.world
+        if world.network.healed:
+            return None
+        number += self.epoch * 1_000_000
+        fault = world.listed.get((place, self.worker_id, number))
+        if fault is None and not world.plan.replayed:
+            fault = self._drawn_fault(place, number, kinds)
+        if fault is not None:
+            world.applied.append(fault)
+        return fault
+
+    def _drawn_fault(
+        self, place: str, number: int, kinds: tuple[str, ...]
+    ) -> ChunkFault | EngineFault | None:
+        plan = self.world.plan
+        left = roll(plan.seed, f"{place} {self.worker_id}", number)
+        for kind in kinds:
+            left -= getattr(plan.rates, kind)
+            if left >= 0:
+                continue
+            if place == "engine":
+                return EngineFault(worker_id=self.worker_id, number=number)
+            delay_us = int(10 ** (3 + 4 * roll(plan.seed, f"{place} delay", number)))
+            return ChunkFault(
+                worker_id=self.worker_id, number=number, kind=kind, delay_us=delay_us
+            )
+        return None
+
+    def crash(self) -> None:
+        """The process is gone: nothing of it happens any more."""
+        self.alive = False
+        self._waiting.clear()
+        self.world.observe(lambda o: o.crashed(self))

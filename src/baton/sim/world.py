@@ -1,0 +1,233 @@
+"""A deployment in virtual time: router, workers, supervisor, network and clients."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from baton.core import effects, events
+from baton.core.delivery import Delivery, Failed, Finished
+from baton.core.effects import Trace
+from baton.core.events import Event
+from baton.core.messages import Envelope
+from baton.nodes.context import ROUTER
+from baton.nodes.router import Router
+from baton.protocol.signing import HmacKey
+from baton.sim.arithmetic import model_info
+from baton.sim.clock import Clock
+from baton.sim.faults import (
+    ChunkFault,
+    Clog,
+    Counted,
+    Crash,
+    EngineFault,
+    MessageFault,
+    Partition,
+    Revoke,
+    Scheduled,
+    Slow,
+    Stall,
+)
+from baton.sim.network import Network
+from baton.sim.observer import Observer
+from baton.sim.plan import Arrival, Plan
+from baton.sim.timeline import Timeline
+from baton.sim.worker import SimWorker
+
+_WATCH_US = 500_000
+KEY = HmacKey(ROUTER, b"a simulated deployment's one key")
+"""The router signs with it; every simulated worker trusts it."""
+
+
+class World:
+    """Runs a plan. `trace_hash` covers every event that a node was given, and when."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        observers: Sequence[Observer] = (),
+        log: Callable[[int, str, Event | Trace], None] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.key = KEY
+        self.observers = observers
+        self.timeline = Timeline()
+        self.applied: list[Counted] = []
+        self.network = Network(plan, self.timeline, self._deliver, self.applied, self._life_of)
+        self.listed: dict[tuple[str, str, int], ChunkFault | EngineFault] = {}
+        for fault in plan.counted:
+            if not isinstance(fault, MessageFault):
+                place = "engine" if isinstance(fault, EngineFault) else "chunk"
+                self.listed[place, fault.worker_id, fault.number] = fault
+        self.model = model_info(plan.worker.block_size, plan.num_layers, plan.max_model_len)
+        self.router = Router(plan.router, plan.transfer, signer=KEY)
+        self.deliveries: dict[str, list[Delivery]] = {}
+        self.num_events = 0
+        self._router_clock = plan.clocks.get(ROUTER, Clock())
+        self._router_timer_us: int | None = None
+        self._epochs: dict[str, int] = {}
+        self.workers: dict[str, SimWorker] = {}
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._log = log
+        for ordinal, worker_id in enumerate(plan.worker_ids):
+            self._start(worker_id, ordinal)
+        for arrival in plan.arrivals:
+            self.timeline.at(arrival.at_us, lambda a=arrival: self.submit(a))  # type: ignore[misc]
+        for scheduled in plan.scheduled:
+            self.timeline.at(scheduled.at_us, lambda f=scheduled: self.strike(f))  # type: ignore[misc]
+        self.timeline.after(_WATCH_US, self._watch)
+
+    # -- observing -----------------------------------------------------------------------------
+
+    def observe(self, tell: Callable[[Observer], None]) -> None:
+        """Show something to every observer."""
+        for observer in self.observers:
+            tell(observer)
+
+    def record(self, place: str, event: Event) -> None:
+        """Book an event that a node is about to take."""
+        self.num_events += 1
+        self._hash.update(b"%d %s " % (self.timeline.now_us, place.encode()))
+        self._hash.update(self._encoder.encode(event))
+        if self._log is not None:
+            self._log(self.timeline.now_us, place, event)
+
+    def trace(self, place: str, trace: Trace) -> None:
+        """Book what a node says about itself."""
+        if self._log is not None:
+            self._log(self.timeline.now_us, place, trace)
+
+    @property
+    def trace_hash(self) -> str:
+        """Digest of everything that happened so far."""
+        return self._hash.copy().hexdigest()
+
+    # -- clients -------------------------------------------------------------------------------
+
+    def submit(self, arrival: Arrival) -> None:
+        """A client sends its request now."""
+        request_id = arrival.request.request_id
+        self.deliveries[request_id] = []
+        self.feed_router(events.Submitted(request=arrival.request))
+        if arrival.cancel_after_us >= 0:
+            reason = arrival.cancel_reason
+            self.timeline.after(arrival.cancel_after_us, lambda: self.cancel(request_id, reason))
+
+    def cancel(self, request_id: str, reason: str) -> None:
+        """A client goes away, or the gateway has seen a stop string."""
+        self.feed_router(events.Cancelled(request_id=request_id, reason=reason))
+
+    def end_of(self, request_id: str) -> Finished | Failed | None:
+        """How a request ended, if it has."""
+        for delivery in self.deliveries.get(request_id, ()):
+            if isinstance(delivery, Finished | Failed):
+                return delivery
+        return None
+
+    @property
+    def router_now_us(self) -> int:
+        """What the router's clock shows."""
+        return self._router_clock.local_us(self.timeline.now_us)
+
+    # -- processes -----------------------------------------------------------------------------
+
+    def _start(self, worker_id: str, ordinal: int) -> None:
+        epoch = self._epochs[worker_id] = self._epochs.get(worker_id, 0) + 1
+        worker = SimWorker(self, worker_id, ordinal, epoch)
+        self.workers[worker_id] = worker
+        worker.join()
+
+    def crash(self, worker_id: str, noticed_after_us: int, down_us: int) -> None:
+        """Kill a worker that lives; the supervisor notices and starts its next life."""
+        worker = self.workers.pop(worker_id, None)
+        if worker is None:
+            return
+        worker.crash()
+        lost = events.WorkerLost(worker_id=worker_id, epoch=worker.epoch)
+        self.timeline.after(noticed_after_us, lambda: self.feed_router(lost))
+        self.timeline.after(
+            noticed_after_us + down_us, lambda: self._start(worker_id, worker.ordinal)
+        )
+
+    def _watch(self) -> None:
+        """The supervisor ends workers that live but do not answer."""
+        limit_us = 2 * self.plan.router.worker_timeout_ms * 1000
+        now_us = self.router_now_us
+        for view in list(self.router.fleet):
+            if now_us - view.last_seen_us > limit_us:
+                self.crash(view.info.worker_id, noticed_after_us=1_000, down_us=100_000)
+        self.timeline.after(_WATCH_US, self._watch)
+
+    # -- faults --------------------------------------------------------------------------------
+
+    def strike(self, fault: Scheduled) -> None:
+        """A scheduled fault happens, unless everything has healed."""
+        if self.network.healed:
+            return
+        match fault:
+            case Crash():
+                self.crash(fault.worker_id, fault.noticed_after_us, fault.down_us)
+            case Stall(worker_id=worker_id) if worker_id in self.workers:
+                self.workers[worker_id].stall(fault.duration_us)
+            case Slow(worker_id=worker_id) if worker_id in self.workers:
+                worker = self.workers[worker_id]
+                worker.slowness = fault.factor
+                self.timeline.after(fault.duration_us, lambda: setattr(worker, "slowness", 1))
+            case Partition() | Clog():
+                self.network.block(fault)
+            case Revoke():
+                self.feed_router(events.RoutesRevoked(reason="drill"))
+
+    def heal(self) -> None:
+        """No fault happens any more, and what stood still goes on."""
+        self.network.heal()
+        for worker in list(self.workers.values()):
+            worker.heal()
+
+    # -- messages ------------------------------------------------------------------------------
+
+    def _life_of(self, process: str) -> int:
+        """The epoch that messages are addressed to; 0 where it does not matter."""
+        worker = self.workers.get(process)
+        return worker.epoch if worker is not None and not self.plan.late_delivery else 0
+
+    def _deliver(self, receiver: str, envelope: Envelope) -> None:
+        if receiver == ROUTER:
+            self.feed_router(events.Received(envelope=envelope))
+            return
+        worker = self.workers.get(receiver)
+        if worker is not None:
+            worker.receive(envelope)
+
+    def feed_router(self, event: Event) -> None:
+        """Give the router an event and perform what it asks for."""
+        self.record(ROUTER, event)
+        asked = self.router.handle(event, self.router_now_us)
+        for effect in asked:
+            match effect:
+                case effects.Send(to=to, message=message):
+                    envelope = Envelope(sender_id=ROUTER, sender_epoch=0, message=message)
+                    self.network.send(to, envelope)
+                case effects.Deliver(request_id=request_id, delivery=delivery):
+                    self.deliveries[request_id].append(delivery)
+                case effects.Trace():
+                    self.trace(ROUTER, effect)
+                case _:
+                    raise AssertionError(f"the router host cannot {type(effect).__name__}")
+        self.observe(lambda o: o.handled_by_router(self, event, asked))
+        self._arm_router()
+
+    def _arm_router(self) -> None:
+        deadline_us = self.router.next_deadline()
+        if deadline_us is None:
+            return
+        due_us = max(self.timeline.now_us + 1, self._router_clock.world_us(deadline_us))
+        if self._router_timer_us is None or due_us < self._router_timer_us:
+            self._router_timer_us = due_us
+            self.timeline.at(due_us, lambda: self._ring_router(due_us))
+
+    def _ring_router(self, due_us: int) -> None:
+        if self._router_timer_us == due_us:
+            self._router_timer_us = None
+            self.feed_router(events.Tick())
