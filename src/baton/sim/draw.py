@@ -158,9 +158,7 @@ def _with_faults(random: Random, plan: Plan) -> Plan:
             clocks[name] = Clock(
                 offset_us=random.randrange(10**9), drift_ppm=random.randrange(-200, 201)
             )
-    return replace(
-        plan, scheduled=tuple(scheduled), rates=FaultRates(**rates), clocks=clocks
-    )
+    return replace(plan, scheduled=tuple(scheduled), rates=FaultRates(**rates), clocks=clocks)
 
 
 def _scheduled(random: Random, kind: str, plan: Plan) -> Scheduled | None:
@@ -180,9 +178,7 @@ def _scheduled(random: Random, kind: str, plan: Plan) -> Scheduled | None:
             return Stall(at_us=at_us, worker_id=worker_id, duration_us=duration_us)
         case "slow":
             factor = random.choice([3, 20])
-            return Slow(
-                at_us=at_us, worker_id=worker_id, duration_us=duration_us, factor=factor
-            )
+            return Slow(at_us=at_us, worker_id=worker_id, duration_us=duration_us, factor=factor)
         case "partition" | "clog":
             fault = Partition if kind == "partition" else Clog
             between = (worker_id, random.choice(others))
@@ -190,4 +186,3 @@ def _scheduled(random: Random, kind: str, plan: Plan) -> Scheduled | None:
         case "revoke":
             return Revoke(at_us=at_us)
     return None
-

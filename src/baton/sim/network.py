@@ -1,7 +1,7 @@
 """Control messages in virtual time: latency, loss, repetition, reordering, partitions, clogs."""
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from baton.core.messages import Envelope, Hello
 from baton.sim.dice import roll
@@ -39,6 +39,8 @@ class Network:
         self._blocked: list[Partition | Clog] = []
         self._clogged: deque[tuple[str, Envelope]] = deque()
         self.healed = False
+        self.tamper: Callable[[str, Envelope], Sequence[int]] | None = None
+        """For stories: the delays after which a message arrives; none at all drops it."""
 
     def block(self, fault: Partition | Clog) -> None:
         """A partition or a clog begins."""
@@ -78,9 +80,15 @@ class Network:
         self._numbers[lane] += 1
         number = self._numbers[lane]
         hardware = self._plan.hardware
-        jitter_us = int(roll(self._plan.seed, f"jitter {lane}", number) * hardware.control_jitter_us)
+        jitter_us = int(
+            roll(self._plan.seed, f"jitter {lane}", number) * hardware.control_jitter_us
+        )
         at_us = self._timeline.now_us + hardware.control_us + jitter_us
         greeting = isinstance(envelope.message, Hello)
+        if self.tamper is not None:
+            for delay_us in self.tamper(receiver, envelope):
+                self._arrive(at_us + delay_us, receiver, envelope)
+            return
         fault = None if greeting else self._fault(lane, number)
         open_faults = [] if greeting else self._open_faults(sender, receiver)
         if any(isinstance(blocked, Partition) for blocked in open_faults):

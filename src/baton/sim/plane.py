@@ -69,12 +69,13 @@ class SimPlane:
         assert fault is None or isinstance(fault, ChunkFault)
         hardware = worker.hardware
         copy_us = hardware.copy_us + hardware.copy_us_per_kib * order.chunk.nbytes // 1024
+        copy_us *= worker.slowness
         if fault is not None and fault.kind == "late":
             copy_us += fault.delay_us
         data = None
         if order.write:
             data = self._chunk_rows(worker, order.chunk, order.local_blocks).copy()
-        worker.after(copy_us * worker.slowness, lambda: self._land(order, data, fault))
+        worker.after(copy_us, lambda: self._land(order, data, fault))
 
     def _finish(self, order: MoveChunk | DigestChunk) -> bool:
         """The order is over; False when it was cancelled while it ran."""
@@ -117,8 +118,8 @@ class SimPlane:
         value = 0
         if not error:
             assert peer is not None
-            target, blocks = (peer, order.remote_blocks) if order.write else (
-                worker, order.local_blocks
+            target, blocks = (
+                (peer, order.remote_blocks) if order.write else (worker, order.local_blocks)
             )
             if data is None:
                 data = self._chunk_rows(peer, order.chunk, order.remote_blocks).copy()

@@ -42,9 +42,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return not self.checker
 
 
-def run_plan(
-    plan: Plan, log: Callable[[int, str, Event | Trace], None] | None = None
-) -> Outcome:
+def run_plan(plan: Plan, log: Callable[[int, str, Event | Trace], None] | None = None) -> Outcome:
     """Run a plan to its end or to the first violation."""
     run = _Run(plan, log)
     checker = text = ""
@@ -71,9 +69,7 @@ def _place(error: BaseException) -> str:
 class _Run:
     """One run and its phases."""
 
-    def __init__(
-        self, plan: Plan, log: Callable[[int, str, Event | Trace], None] | None
-    ) -> None:
+    def __init__(self, plan: Plan, log: Callable[[int, str, Event | Trace], None] | None) -> None:
         self.plan = plan
         self.world = World(plan, all_checkers(), log)
 

@@ -217,10 +217,8 @@ class SimWorker:
                 continue
             if place == "engine":
                 return EngineFault(worker_id=self.worker_id, number=number)
-            delay_us = int(10 ** (3 + 4 * roll(plan.seed, f"{place} delay", number)))
-            return ChunkFault(
-                worker_id=self.worker_id, number=number, kind=kind, delay_us=delay_us
-            )
+            delay_us = int(10 ** (3 + 3 * roll(plan.seed, f"{place} delay", number)))
+            return ChunkFault(worker_id=self.worker_id, number=number, kind=kind, delay_us=delay_us)
         return None
 
     def crash(self) -> None:

@@ -48,5 +48,7 @@ class CopiesOutliveTransfers(Observer):
         elif worker.plane.outstanding[fence.reservation_id]:
             self.fail(f"{fence.transfer_id} freed its copy while the data plane reads it")
         batch = worker.node.queue.batch
-        if batch and any(f"{i.request_id}.{i.generation}" == fence.transfer_id for i in batch.items):
+        if batch and any(
+            f"{i.request_id}.{i.generation}" == fence.transfer_id for i in batch.items
+        ):
             self.fail(f"{fence.transfer_id} freed its copy while a batch writes it")

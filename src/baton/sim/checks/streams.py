@@ -72,4 +72,6 @@ class StreamsAreExact(Observer):
                 f"{len(truth.outputs)} as {truth.finish_reason}"
             )
         if finished.usage.completion_tokens != count and request_id not in self._cancelled:
-            self.fail(f"{request_id} is billed {finished.usage.completion_tokens} of {count} tokens")
+            self.fail(
+                f"{request_id} is billed {finished.usage.completion_tokens} of {count} tokens"
+            )
