@@ -8,11 +8,13 @@ import pytest_asyncio
 import zmq
 from real_deployment import serving
 
+from baton.config import BatonConfig
 from baton.core.ids import Role
 from baton.core.messages import Envelope, PeerDown
 from baton.errors import ConfigError, RemoteProtocolError
 from baton.runtime.channel import COMPATIBILITY, ControlChannel
 from baton.runtime.curve import CurveKeys, mint_keys
+from baton.runtime.issuer_key import mint_signer, published
 from baton.runtime.spec import WorkerSpec
 
 SECONDS = 5.0
@@ -186,8 +188,6 @@ def test_a_secret_key_shows_in_no_text():
 
 
 def _spec() -> WorkerSpec:
-    from baton.config import BatonConfig
-
     return WorkerSpec(
         worker_id="w",
         ordinal=0,
@@ -197,6 +197,7 @@ def _spec() -> WorkerSpec:
         model_path="",
         endpoint=TCP,
         router_endpoint=TCP,
+        issuer=published(mint_signer()),
         config=BatonConfig(),
     )
 

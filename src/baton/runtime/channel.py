@@ -6,7 +6,6 @@ message counts only if its sender is the one that the connection's key belongs t
 
 import contextlib
 import os
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from baton.core.digest import digest
 from baton.core.messages import PROTOCOL_VERSION, Envelope, Message
 from baton.errors import ConfigError, RemoteProtocolError
 from baton.runtime.curve import KEY_NBYTES, CurveKeys, Doorkeeper
+from baton.runtime.notice import notice
 
 _HIGH_WATER_MARK = 65_536
 _LINGER_MS = 500
@@ -162,10 +162,10 @@ class ControlChannel:
         self.counters["incompatible_messages"] += 1
         if header not in self._refused and len(self._refused) < _MAX_REFUSED:
             self._refused.add(header)
-            print(
-                f"{self._process_id}: refused a message of protocol {header[:80]!r}; this process "
-                f"speaks {COMPATIBILITY.decode()!r}: install the same kvbaton on every worker",
-                file=sys.stderr,
+            notice(
+                self._process_id,
+                f"refused a message of protocol {header[:80]!r}; this process speaks "
+                f"{COMPATIBILITY.decode()!r}: install the same kvbaton on every worker",
             )
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
 """The real host of the router node, and the gateway's backend."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from baton.runtime.clock import now_us
 from baton.runtime.curve import mint_keys
 from baton.runtime.faults import FaultSpec, open_channel
 from baton.runtime.issuer_key import mint_signer, published
+from baton.runtime.notice import notice
 from baton.runtime.router_door import RouterDoor
 from baton.runtime.trace_log import TraceLog
 from baton.telemetry.exposition import render_metrics
@@ -166,7 +166,7 @@ class RouterHost:
         try:
             self._channel.connect(info.worker_id, info.endpoint, info.control_key)
         except RemoteProtocolError as error:
-            print(f"{ROUTER}: {error}", file=sys.stderr)
+            notice(ROUTER, str(error))
             return False
         return True
 

@@ -19,6 +19,7 @@ from baton.runtime.curve import CurveKeys, mint_keys
 from baton.runtime.dataplane import sweep_orphans
 from baton.runtime.faults import FaultSpec
 from baton.runtime.issuer_key import IssuerKey
+from baton.runtime.notice import notice
 from baton.runtime.router_door import RouterDoor
 from baton.runtime.spec import WorkerReport, WorkerSpec
 
@@ -123,10 +124,10 @@ class Supervisor:
             if code in (2, 3) and error and not worker.served:
                 self._fail(f"{worker.worker_id}: {error}")
                 return
-            print(
-                f"{worker.worker_id} epoch {worker.epoch} ended with exit {code}; "
-                f"it restarts as epoch {worker.epoch + 1}",
-                file=sys.stderr,
+            notice(
+                worker.worker_id,
+                f"epoch {worker.epoch} ended with exit {code}; it restarts as epoch "
+                f"{worker.epoch + 1}",
             )
             worker.restarts += 1
             if worker.restarts > self._config.cluster.max_restarts:
@@ -152,7 +153,7 @@ class Supervisor:
             )
         except OSError as error:
             # Without descriptors or processes there is no worker now; there may be one later.
-            print(f"{worker.worker_id}: cannot start a process: {error}", file=sys.stderr)
+            notice(worker.worker_id, f"cannot start a process: {error}")
             return _NO_PROCESS
         if self._config.cluster.control == "tcp":
             worker.keys = mint_keys()

@@ -1,7 +1,6 @@
 """Where trace effects go: a JSONL file for each process, if one was asked for."""
 
 import errno
-import sys
 from io import FileIO
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import msgspec
 
 from baton.core.effects import Trace
 from baton.errors import ConfigError
+from baton.runtime.notice import notice
 
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 """Reasons not to open a file that are no mistake of whoever named it."""
@@ -51,7 +51,7 @@ class TraceLog:
             text = f"trace file {self._path}: {error.strerror}"
             if error.errno not in _PASSING:
                 raise ConfigError(f"{text}; choose a --trace-dir that can be written") from error
-            print(f"{self._place}: {text}; no events are recorded", file=sys.stderr)
+            notice(self._place, f"{text}; no events are recorded")
             return None
 
     def record(self, trace: Trace, at_us: int) -> None:
@@ -87,7 +87,7 @@ class TraceLog:
         self._torn = self._torn or written > 0
         if not self.num_dropped:
             text = f"trace file {self._path}: {reason}; events are dropped and counted"
-            print(f"{self._place}: {text}", file=sys.stderr)
+            notice(self._place, text)
         self.num_dropped += 1
 
     def close(self) -> None:

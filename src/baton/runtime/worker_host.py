@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 
 import msgspec
 
@@ -24,6 +23,7 @@ from baton.runtime.dataplane import Arena, RegionDescriptor
 from baton.runtime.engine_thread import EngineThread
 from baton.runtime.faults import FaultyPlane, open_channel, open_plane
 from baton.runtime.mover import ChunkMover
+from baton.runtime.notice import notice
 from baton.runtime.spec import WorkerSpec
 from baton.runtime.staging_thread import StagingThread
 from baton.runtime.trace_log import TraceLog
@@ -186,7 +186,7 @@ class WorkerHost:
             self._channel.connect(info.worker_id, info.endpoint, info.control_key)
         except (RemoteProtocolError, OSError) as error:
             # The router repeats what a heartbeat shows to be missing, so this is tried again.
-            print(f"{self._spec.worker_id}: cannot map {info.worker_id}: {error}", file=sys.stderr)
+            notice(self._spec.worker_id, f"cannot map {info.worker_id}: {error}")
             return False
         self._peers[info.worker_id] = info
         return True
