@@ -112,6 +112,36 @@ def compare(
     raise typer.Exit(command.compare_command(plan, _console, json_out))
 
 
+@app.command()
+def vopr(
+    seed: Annotated[int | None, typer.Option(help="replay this seed", min=0)] = None,
+    seeds: Annotated[int | None, typer.Option(help="how many seeds to run", min=1)] = None,
+    start: Annotated[int, typer.Option(help="the first seed of the range", min=0)] = 0,
+    minutes: Annotated[float | None, typer.Option(help="run seeds for so long", min=0)] = None,
+    jobs: Annotated[int, typer.Option(help="processes; 0 takes every core", min=0)] = 0,
+    story: Annotated[bool, typer.Option("--story", help="print every event")] = False,
+    shrinking: Annotated[bool, typer.Option("--shrink/--no-shrink")] = True,
+    json_out: Annotated[Path | None, typer.Option("--json", help="write the sums here")] = None,
+) -> None:
+    """Serve simulated requests under random faults; exit 1 if an invariant breaks."""
+    from baton.sim import report
+
+    if seed is not None:
+        if seeds is not None or minutes is not None or json_out is not None:
+            raise ConfigError("--seed replays one seed; leave --seeds, --minutes and --json out")
+        raise typer.Exit(report.replay(seed, _console, story=story, shrinking=shrinking))
+    if story:
+        raise ConfigError("--story prints the events of one seed; name it with --seed")
+    count = seeds if seeds is not None or minutes is not None else 1000
+    seconds = None if minutes is None else 60 * minutes
+    code, tally = report.run_range(
+        start, count, _console, seconds=seconds, jobs=jobs, shrinking=shrinking
+    )
+    if json_out is not None:
+        json_out.write_bytes(msgspec.json.encode(tally))
+    raise typer.Exit(code)
+
+
 @app.command("config")
 def show_config(config: ConfigOption = None, overrides: SetOption = None) -> None:
     """Print every knob with its value, and the configuration's digest."""

@@ -103,7 +103,7 @@ def _with_requests(random: Random, plan: Plan) -> Plan:
     shared = [random.randrange(9) for _ in range(plan.max_model_len)]
     span_us = plan.fault_end_us * 2 // 3
     arrivals = []
-    for number in range(random.randrange(1, 9)):
+    for number in range(random.choice([random.randrange(1, 9), random.randrange(1, 25)])):
         max_tokens = random.randrange(1, 11)
         longest = max(2, min(plan.max_model_len - max_tokens - 1, 70))
         length = random.randrange(1, longest)
@@ -161,8 +161,15 @@ def _with_faults(random: Random, plan: Plan) -> Plan:
     return replace(plan, scheduled=tuple(scheduled), rates=FaultRates(**rates), clocks=clocks)
 
 
+def _moment(random: Random, plan: Plan) -> int:
+    """Mostly soon after some request arrived: faults of idle times find nothing."""
+    if random.random() < 0.2:
+        return random.randrange(10_000, plan.fault_end_us)
+    return random.choice(plan.arrivals).at_us + int(10 ** random.uniform(2, 5.5))
+
+
 def _scheduled(random: Random, kind: str, plan: Plan) -> Scheduled | None:
-    at_us = random.randrange(10_000, plan.fault_end_us)
+    at_us = _moment(random, plan)
     worker_id = random.choice(plan.worker_ids)
     duration_us = int(10 ** random.uniform(3, 6.7))
     others = [name for name in (ROUTER, *plan.worker_ids) if name != worker_id]

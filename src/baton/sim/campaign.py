@@ -1,0 +1,105 @@
+"""Many seeds over several processes, summed up."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import count, islice
+
+import msgspec
+from msgspec.structs import replace
+
+from baton.sim.draw import draw_plan
+from baton.sim.vopr import Outcome, run_plan
+
+_CHUNK = 20
+_MAX_FAILING = 5
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """Sums over seeds; `failing` holds the first few that broke an invariant."""
+
+    num_seeds: int = 0
+    num_failing: int = 0
+    num_events: int = 0
+    num_requests: int = 0
+    virtual_us: int = 0
+    ends: Counter[str] = msgspec.field(default_factory=Counter)
+    faults: Counter[str] = msgspec.field(default_factory=Counter)
+    checkers: Counter[str] = msgspec.field(default_factory=Counter)
+    failing: list[Outcome] = msgspec.field(default_factory=list)
+    elapsed_s: float = 0.0
+    cpu_s: float = 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        """Book one run."""
+        self.num_seeds += 1
+        self.num_events += outcome.num_events
+        self.virtual_us += outcome.virtual_us
+        self.num_requests += sum(outcome.ends.values())
+        self.ends.update(outcome.ends)
+        self.faults.update(outcome.faults)
+        if not outcome.clean:
+            self.num_failing += 1
+            self.checkers[outcome.checker] += 1
+            if len(self.failing) < _MAX_FAILING:
+                self.failing.append(outcome)
+
+    @property
+    def seeds_per_core_minute(self) -> float:
+        """Seeds per minute of processor time."""
+        return 60 * self.num_seeds / self.cpu_s if self.cpu_s else 0.0
+
+
+def run_seeds(seeds: list[int]) -> tuple[list[Outcome], float]:
+    """Run some seeds in this process; also says how much processor time they took."""
+    began = time.process_time()
+    outcomes = [run_plan(draw_plan(seed)) for seed in seeds]
+    # What happened to whom matters for a failing seed only, and the list may be long.
+    slim = [replace(outcome, applied=()) if outcome.clean else outcome for outcome in outcomes]
+    return slim, time.process_time() - began
+
+
+def campaign(
+    start: int,
+    num_seeds: int | None,
+    *,
+    seconds: float | None = None,
+    jobs: int = 0,
+    progress: Callable[[Tally], None] = lambda tally: None,
+) -> Tally:
+    """Run `num_seeds` seeds from `start`, or as many as fit into `seconds`.
+
+    Stops early after a few failing seeds: more of the same tell nothing.
+    """
+    tally, began = Tally(), time.monotonic()
+    jobs = jobs or len(os.sched_getaffinity(0))
+    chunks = _chunks(start, num_seeds)
+    with ProcessPoolExecutor(max_workers=jobs) as pool:
+        running: set[Future[tuple[list[Outcome], float]]] = set()
+        while True:
+            late = seconds is not None and time.monotonic() - began > seconds
+            if not late and len(tally.failing) < _MAX_FAILING:
+                for chunk in islice(chunks, 2 * jobs - len(running)):
+                    running.add(pool.submit(run_seeds, chunk))
+            if not running:
+                break
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                outcomes, cpu_s = future.result()
+                tally.cpu_s += cpu_s
+                for outcome in outcomes:
+                    tally.add(outcome)
+            tally.elapsed_s = time.monotonic() - began
+            progress(tally)
+    return tally
+
+
+def _chunks(start: int, num_seeds: int | None) -> Iterator[list[int]]:
+    end = None if num_seeds is None else start + num_seeds
+    for first in count(start, _CHUNK):
+        if end is not None and first >= end:
+            return
+        last = first + _CHUNK if end is None else min(first + _CHUNK, end)
+        yield list(range(first, last))

@@ -1,0 +1,108 @@
+"""What `baton vopr` prints: the plan, the outcome, the sums, and the story of a failing seed."""
+
+from collections import Counter
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from baton.sim.campaign import Tally, campaign
+from baton.sim.draw import draw_plan
+from baton.sim.narrate import Narrator
+from baton.sim.plan import Plan, plan_lines
+from baton.sim.shrink import shrink
+from baton.sim.vopr import Outcome, run_plan
+
+_MAX_STORY_LINES = 200
+
+
+def replay(seed: int, console: Console, *, story: bool, shrinking: bool) -> int:
+    """Run one seed and print its plan, its outcome and its trace hash; 1 if it fails."""
+    plan = draw_plan(seed)
+    _print(console, plan_lines(plan))
+    narrator = Narrator()
+    outcome = run_plan(plan, narrator.take if story else None)
+    if story:
+        _print(console, list(narrator.lines()))
+    _print(
+        console,
+        [
+            f"{outcome.num_events} events in {outcome.virtual_us / 1e6:.3f} s of virtual time; "
+            f"ends {_counts(Counter(outcome.ends))}; faults {_counts(Counter(outcome.faults))}",
+            f"trace hash {outcome.trace_hash}",
+        ],
+    )
+    if outcome.clean:
+        _print(console, ["every invariant held"])
+        return 0
+    _explain(console, plan, outcome, shrinking=shrinking)
+    return 1
+
+
+def run_range(
+    start: int,
+    num_seeds: int | None,
+    console: Console,
+    *,
+    seconds: float | None,
+    jobs: int,
+    shrinking: bool,
+) -> tuple[int, Tally]:
+    """Run a range of seeds and print the sums; 1 if one fails, with its shrunk story."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("starting")
+
+        def tell(tally: Tally) -> None:
+            text = f"{tally.num_seeds} seeds, {tally.num_failing} failing"
+            bar.update(task, description=text)
+
+        tally = campaign(start, num_seeds, seconds=seconds, jobs=jobs, progress=tell)
+    console.print(_table(start, tally))
+    for outcome in tally.failing:
+        _print(console, [f"seed {outcome.seed}: {outcome.checker}: {outcome.text}"])
+    if tally.failing:
+        worst = tally.failing[0]
+        _explain(console, draw_plan(worst.seed), worst, shrinking=shrinking)
+    return (1 if tally.num_failing else 0), tally
+
+
+def _explain(console: Console, plan: Plan, outcome: Outcome, *, shrinking: bool) -> None:
+    small = shrink(plan, outcome) if shrinking else plan
+    narrator = Narrator()
+    again = run_plan(small, narrator.take)
+    lines = list(narrator.lines())
+    _print(console, ["", f"broken: {outcome.checker}: {outcome.text}", "the smallest plan found:"])
+    _print(console, plan_lines(small))
+    if len(lines) > _MAX_STORY_LINES:
+        _print(console, [f"  ... {len(lines) - _MAX_STORY_LINES} lines before"])
+    _print(console, lines[-_MAX_STORY_LINES:])
+    _print(console, [f"broken: {again.checker}: {again.text}"])
+    _print(console, [f"replay with: baton vopr --seed {outcome.seed} --story"])
+
+
+def _table(start: int, tally: Tally) -> Table:
+    table = Table(show_header=False)
+    last = start + tally.num_seeds - 1
+    rows = {
+        "seeds": f"{start} .. {last}: {tally.num_seeds} run, {tally.num_failing} failing",
+        "requests": f"{tally.num_requests}: {_counts(tally.ends)}",
+        "faults": f"{sum(tally.faults.values())}: {_counts(tally.faults)}",
+        "events": f"{tally.num_events} in {tally.virtual_us / 1e6:.0f} s of virtual time",
+        "speed": f"{tally.seeds_per_core_minute:.0f} seeds per minute and core; "
+        f"{tally.elapsed_s:.1f} s in all",
+    }
+    if tally.checkers:
+        rows["broken"] = _counts(tally.checkers)
+    for name, text in rows.items():
+        table.add_row(name, text)
+    return table
+
+
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in counts.most_common()) or "none"
+
+
+def _print(console: Console, lines: list[str]) -> None:
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
