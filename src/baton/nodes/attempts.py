@@ -13,8 +13,6 @@ from baton.policy.routing import Pair, recompute_worker, shortest_queue_pair
 from baton.policy.schedule import choose_schedule
 from baton.protocol.request import RequestInput, RequestState
 
-_REVOKED = ("routes_revoked", "capability_revoked")
-"""Ends of an attempt that say nothing against its workers."""
 _PERMANENT = ("exceed the K/V pool", "prompt_exceeds_pool")
 
 
@@ -52,6 +50,7 @@ class Attempts:
         record.attempt += 1
         record.generation += 1
         fence = record.fence = _fence(record, source, destination)
+        record.route_epoch = context.rights.route_epoch
         record.mode = Mode.DISAGGREGATED
         if fence.colocated:
             record.mode = Mode.RECOMPUTED if record.recompute else Mode.COLOCATED
@@ -75,7 +74,7 @@ class Attempts:
             output_token_ids=record.output_token_ids,
             direction=context.transfer.direction,
             schedule=schedule,
-            route_epoch=context.rights.route_epoch,
+            route_epoch=record.route_epoch,
         )
         self.repeat(record)
 
@@ -113,7 +112,7 @@ class Attempts:
         record.machine.feed(RequestInput.GRANT)
         record.fence = grant.fence
         source = context.fleet.get(grant.fence.source_id, grant.fence.source_epoch)
-        if source is None or context.rights.is_revoked(grant):
+        if source is None or context.rights.is_revoked(grant.fence, grant.route_epoch):
             reason = "source_lost" if source is None else "routes_revoked"
             context.cancel_attempt(grant.fence, reason)
             self.on_failed(record, reason)
@@ -188,10 +187,10 @@ class Attempts:
             return
         fence = record.fence
         assert fence is not None
-        if not fence.colocated and reason not in (*_REVOKED, "capability_expired"):
+        if context.rights.is_revoked(fence, record.route_epoch):
+            record.attempt -= 1  # the route was taken back, whatever its workers made of that
+        elif not fence.colocated and reason != "capability_expired":
             record.avoid_prefill |= {fence.source_id}
-        if reason in _REVOKED:
-            record.attempt -= 1  # the route was taken back, not tried
         fallback = next_fallback(
             attempt=record.attempt,
             max_attempts=context.config.max_attempts,

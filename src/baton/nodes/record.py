@@ -18,6 +18,7 @@ class RequestRecord:
         self.attempt = 0
         self.generation = 0
         self.fence: Fence | None = None
+        self.route_epoch = 0
         self.mode = Mode.DISAGGREGATED
         self.recompute = False
         self.avoid_prefill: frozenset[str] = frozenset()

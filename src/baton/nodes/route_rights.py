@@ -1,7 +1,7 @@
 """The router's authority over routes: their epoch, what it revoked, and the rights it mints."""
 
 from baton.core.capability import Region, SignedCapability, abi_digest, regions_of
-from baton.core.ids import Direction
+from baton.core.ids import Direction, Fence
 from baton.core.manifest import Grant
 from baton.core.snapshot import WorkerInfo
 from baton.protocol.capability import Access, CapabilityIssuer
@@ -26,9 +26,9 @@ class RouteRights:
         self.route_epoch += 1
         self.revoked_below = self.route_epoch
 
-    def is_revoked(self, grant: Grant) -> bool:
-        """True when the grant is of a revoked route; what stays in one worker never is."""
-        return grant.route_epoch < self.revoked_below and not grant.fence.colocated
+    def is_revoked(self, fence: Fence, route_epoch: int) -> bool:
+        """True for a route that was taken back; what stays in one worker never is."""
+        return route_epoch < self.revoked_below and not fence.colocated
 
     def mint(self, grant: Grant, source: WorkerInfo, now_us: int) -> SignedCapability | None:
         """The right to exactly this grant; None where no byte crosses between workers.
