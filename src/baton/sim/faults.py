@@ -59,6 +59,7 @@ class MessageFault(_Fault, frozen=True, kw_only=True, tag="message"):
     """The `number`-th message of a lane is dropped, or delivered again or out of order later.
 
     A corrupted control message fails to decode and is dropped by its receiver: it is a drop.
+    `forge` widens the capability that it carries, which breaks the issuer's signature.
     """
 
     lane: str
@@ -97,6 +98,7 @@ class FaultRates(msgspec.Struct, frozen=True, kw_only=True):
     drop: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
+    forge: float = 0.0
     corrupt: float = 0.0
     fail: float = 0.0
     late: float = 0.0

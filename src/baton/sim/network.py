@@ -3,6 +3,8 @@
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from baton.core.messages import Envelope, Hello
 from baton.sim.dice import roll
 from baton.sim.faults import Clog, Counted, MessageFault, Partition
@@ -89,7 +91,9 @@ class Network:
             for delay_us in self.tamper(receiver, envelope):
                 self._arrive(at_us + delay_us, receiver, envelope)
             return
-        fault = None if greeting else self._fault(lane, number)
+        fault = None if greeting else self._fault(lane, number, envelope)
+        if fault is not None and fault.kind == "forge":
+            envelope, fault = forged(envelope), None
         open_faults = [] if greeting else self._open_faults(sender, receiver)
         if any(isinstance(blocked, Partition) for blocked in open_faults):
             return
@@ -115,12 +119,14 @@ class Network:
 
         self._timeline.at(at_us, arrive)
 
-    def _fault(self, lane: str, number: int) -> MessageFault | None:
+    def _fault(self, lane: str, number: int, envelope: Envelope) -> MessageFault | None:
         if self.healed:
             return None
         fault = self._listed.get((lane, number))
         if fault is None and not self._plan.replayed:
             fault = self._drawn(lane, number)
+        if fault is not None and fault.kind == "forge" and forged(envelope) is envelope:
+            return None
         if fault is not None:
             self._applied.append(fault)
         return fault
@@ -128,9 +134,20 @@ class Network:
     def _drawn(self, lane: str, number: int) -> MessageFault | None:
         rates, seed = self._plan.rates, self._plan.seed
         left = roll(seed, lane, number)
-        for kind in ("drop", "duplicate", "reorder"):
+        for kind in ("drop", "duplicate", "reorder", "forge"):
             left -= getattr(rates, kind)
             if left < 0:
                 delay_us = int(10 ** (2 + 4 * roll(seed, f"delay {lane}", number)))
                 return MessageFault(lane=lane, number=number, kind=kind, delay_us=delay_us)
         return None
+
+
+def forged(envelope: Envelope) -> Envelope:
+    """The same message with a wider capability, if it carries one."""
+    message = envelope.message
+    signed = getattr(message, "capability", None)
+    if signed is None:
+        return envelope
+    wider = replace(signed.capability, max_nbytes=signed.capability.max_nbytes + 1)
+    changed = replace(message, capability=replace(signed, capability=wider))
+    return replace(envelope, message=changed)

@@ -6,6 +6,7 @@ from baton.sim.checks.credits import CreditsBoundBytes
 from baton.sim.checks.leaks import NothingHeld
 from baton.sim.checks.publication import GenerationsOnlyRise, PublishedIsTrue
 from baton.sim.checks.reads import DecodeReadsPublished, ReadsAreTrue, TenantsAreApart
+from baton.sim.checks.rights import RightsAreLive
 from baton.sim.checks.streams import StreamsAreExact
 from baton.sim.checks.truths import Truths
 from baton.sim.checks.writes import WritesAreOwned
@@ -27,6 +28,7 @@ def all_checkers() -> list[Observer]:
         BlocksAddUp(),
         BlocksHaveOwners(),
         CopiesOutliveTransfers(),
+        RightsAreLive(),
         StreamsAreExact(truths),
         NothingHeld(),
     ]
