@@ -1,6 +1,9 @@
 """The gate: every field by name, expiry in the issuer's clock, nonces spent once and remembered."""
 
+import hashlib
 import pickle
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -363,6 +366,40 @@ def test_the_signed_bytes_are_the_domain_and_the_message_pack_of_every_field():
     wire = msgspec.msgpack.decode(msgspec.msgpack.encode(HONEST), type=SignedCapability)
     assert signed_bytes(wire.capability) == data
     assert gate().admit(wire, access(), NOW_US) is None
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+SECTION = PAGE.partition("## 8.")[2].partition("## 9.")[0]
+
+
+def test_the_page_lists_every_denial_in_the_order_of_the_checks():
+    rows = [line.split("|")[1] for line in SECTION.splitlines() if line.startswith("| `")]
+    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    of_the_flow = [CapabilityDenial.MISSING, CapabilityDenial.SECOND]
+    assert [*listed, *of_the_flow] == list(CapabilityDenial)
+    held = gate()
+    issuer = held._issuer(KEY.issuer)
+    checked = [name for name, _ in held._checks(HONEST.capability, access(), issuer, NOW_US)]
+    assert listed == ["signature", *checked]
+
+
+def test_the_vector_of_the_page_is_true():
+    signer = Ed25519Signer("router/0", bytes(range(32)))
+    data = signed_bytes(
+        replace(
+            HONEST.capability,
+            issuer="router/0",
+            abi_digest="00112233445566778899aabbccddeeff",
+        )
+    )
+    vector = re.search(r"```\n(\w+)\n(\w+)\n(\w+)\n```", SECTION)
+    assert vector is not None
+    digest, public_key, signature = vector.groups()
+    assert "354 signed bytes" in SECTION and len(data) == 354
+    assert hashlib.sha256(data).hexdigest() == digest
+    assert (signer.public_key.hex(), signer.sign(data).hex()) == (public_key, signature)
+    verifier = Ed25519Verifier("router/0", bytes.fromhex(public_key))
+    assert verifier.verify("router/0", data, bytes.fromhex(signature))
 
 
 @given(st.integers(), st.integers(), st.integers(), st.integers(), st.binary(max_size=70))
