@@ -22,7 +22,7 @@ class SimEngine:
         self._worker = worker
         self._queue: deque[Batch | DigestKV] = deque()
         self._busy = False
-        self._num_batches = 0
+        self.num_batches = 0
 
     def submit(self, order: Batch | DigestKV) -> None:
         """Queue a batch or a digest."""
@@ -37,8 +37,8 @@ class SimEngine:
         if isinstance(order, DigestKV):
             self._worker.after(self._worker.hardware.digest_us, lambda: self._digest(order))
             return
-        self._num_batches += 1
-        failing = self._fails(self._num_batches)
+        self.num_batches += 1
+        failing = self._fails(self.num_batches)
         self._worker.world.observe(lambda o: o.computing(self._worker, order))
         self._worker.after(self._layer_us(order), lambda: self._layer(order, 0, failing))
 

@@ -32,7 +32,7 @@ class SimPlane:
         self._queue: deque[MoveChunk | DigestChunk] = deque()
         self._running: MoveChunk | DigestChunk | None = None
         self._cancelled: set[int] = set()
-        self._num_moves = 0
+        self.num_moves = 0
 
     @property
     def outstanding(self) -> Counter[int]:
@@ -64,8 +64,8 @@ class SimPlane:
         if isinstance(order, DigestChunk):
             worker.after(worker.hardware.digest_us, lambda: self._digest(order))
             return
-        self._num_moves += 1
-        fault = worker.counted_fault("chunk", self._num_moves, _KINDS)
+        self.num_moves += 1
+        fault = worker.counted_fault("chunk", self.num_moves, _KINDS)
         assert fault is None or isinstance(fault, ChunkFault)
         hardware = worker.hardware
         copy_us = hardware.copy_us + hardware.copy_us_per_kib * order.chunk.nbytes // 1024
