@@ -27,6 +27,8 @@ class Tally(msgspec.Struct, kw_only=True):
     virtual_us: int = 0
     ends: Counter[str] = msgspec.field(default_factory=Counter)
     faults: Counter[str] = msgspec.field(default_factory=Counter)
+    marks: Counter[str] = msgspec.field(default_factory=Counter)
+    """In how many seeds a named outcome occurred."""
     checkers: Counter[str] = msgspec.field(default_factory=Counter)
     failing: list[Outcome] = msgspec.field(default_factory=list)
     elapsed_s: float = 0.0
@@ -40,6 +42,7 @@ class Tally(msgspec.Struct, kw_only=True):
         self.num_requests += sum(outcome.ends.values())
         self.ends.update(outcome.ends)
         self.faults.update(outcome.faults)
+        self.marks.update(name for name, count in outcome.marks.items() if count)
         if not outcome.clean:
             self.num_failing += 1
             self.checkers[outcome.checker] += 1

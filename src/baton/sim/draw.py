@@ -64,14 +64,16 @@ def _worker(random: Random, block_size: int) -> WorkerConfig:
 
 def _transfer(random: Random, layer_block_nbytes: int) -> TransferConfig:
     chunk = layer_block_nbytes * random.choice([1, 1, 2, 3, 16])
+    retry_ms = random.choice([50, 200, 500])
     return TransferConfig(
         chunk_nbytes=chunk,
         credit_nbytes=chunk * random.choice([1, 1, 2, 8]),
         direction=random.choice(list(Direction)),
         schedule=random.choice(["auto", "layer", "request"]),
         checksum=random.random() < 0.8,
-        lease_ms=random.choice([1000, 3000, 10_000]),
-        retry_ms=random.choice([50, 200, 500]),
+        lease_ms=random.choice([600, 1000, 3000, 10_000]),
+        retry_ms=retry_ms,
+        capability_ttl_ms=random.choice([retry_ms, 1000, 10_000]),
     )
 
 
@@ -104,7 +106,7 @@ def _with_requests(random: Random, plan: Plan) -> Plan:
     span_us = plan.fault_end_us * 2 // 3
     arrivals = []
     for number in range(random.choice([random.randrange(1, 9), random.randrange(1, 25)])):
-        max_tokens = random.randrange(1, 11)
+        max_tokens = random.choice([random.randrange(1, 11), random.randrange(1, 41)])
         longest = max(2, min(plan.max_model_len - max_tokens - 1, 70))
         length = random.randrange(1, longest)
         tail = [random.randrange(50) for _ in range(length)]

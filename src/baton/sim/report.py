@@ -88,6 +88,7 @@ def _table(start: int, tally: Tally) -> Table:
         "seeds": f"{start} .. {last}: {tally.num_seeds} run, {tally.num_failing} failing",
         "requests": f"{tally.num_requests}: {_counts(tally.ends)}",
         "faults": f"{sum(tally.faults.values())}: {_counts(tally.faults)}",
+        "seeds with": _counts(tally.marks),
         "events": f"{tally.num_events} in {tally.virtual_us / 1e6:.0f} s of virtual time",
         "speed": f"{tally.seeds_per_core_minute:.0f} seeds per minute and core; "
         f"{tally.elapsed_s:.1f} s in all",

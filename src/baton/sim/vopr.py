@@ -34,6 +34,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     virtual_us: int
     ends: dict[str, int]
     faults: dict[str, int]
+    marks: dict[str, int]
+    """Named outcomes that the nodes counted: what this run has been through."""
     applied: tuple[Counted, ...] = ()
 
     @property
@@ -191,5 +193,6 @@ class _Run:
             virtual_us=world.timeline.now_us,
             ends=dict(ends),
             faults=dict(faults),
+            marks=dict(world.marks()),
             applied=tuple(world.applied),
         )

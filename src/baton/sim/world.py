@@ -1,6 +1,7 @@
 """A deployment in virtual time: router, workers, supervisor, network and clients."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -63,6 +64,7 @@ class World:
         self.router = Router(plan.router, plan.transfer, signer=KEY)
         self.deliveries: dict[str, list[Delivery]] = {}
         self.num_events = 0
+        self._marks: Counter[str] = Counter()
         self._router_clock = plan.clocks.get(ROUTER, Clock())
         self._router_timer_us: int | None = None
         self._epochs: dict[str, int] = {}
@@ -102,6 +104,13 @@ class World:
     def trace_hash(self) -> str:
         """Digest of everything that happened so far."""
         return self._hash.copy().hexdigest()
+
+    def marks(self) -> Counter[str]:
+        """Named outcomes counted by the router and by every life of every worker."""
+        total = self._marks + self.router.counters
+        for worker in self.workers.values():
+            total += worker.node.counters
+        return total
 
     # -- clients -------------------------------------------------------------------------------
 
@@ -144,6 +153,7 @@ class World:
         if worker is None:
             return
         worker.crash()
+        self._marks += worker.node.counters
         lost = events.WorkerLost(worker_id=worker_id, epoch=worker.epoch)
         self.timeline.after(noticed_after_us, lambda: self.feed_router(lost))
         self.timeline.after(
