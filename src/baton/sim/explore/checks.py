@@ -93,6 +93,8 @@ class WorkerFacts(NamedTuple):
     held: str
     worthless: tuple[int, ...]
     """Free and quarantined blocks: nobody may rely on what is in them."""
+    known: dict[str, int]
+    """The epoch of the peer as this worker knows it."""
 
 
 def inspect(node: Worker) -> WorkerFacts:
@@ -106,7 +108,8 @@ def inspect(node: Worker) -> WorkerFacts:
     _check_destination(node)
     pool = node.context.memory.pool
     worthless = tuple(sorted({*pool._free, *pool._quarantined}))
-    return WorkerFacts(node.next_deadline(), _held(node), worthless)
+    known = {peer.worker_id: peer.epoch for peer in node.context.peers.values()}
+    return WorkerFacts(node.next_deadline(), _held(node), worthless, known)
 
 
 def _check_sum(node: Worker) -> None:

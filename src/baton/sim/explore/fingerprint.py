@@ -17,7 +17,7 @@ decision or a later effect:
 The self-check of the search replays memoised steps from other representatives of a fingerprint.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from enum import Enum
 from types import MethodType
 from typing import Any
@@ -39,17 +39,43 @@ EXCLUDED: dict[str, frozenset[str]] = {
     "DestinationTransfer": frozenset({"ledger", "arrived_nbytes", "layout", "identity", "plan"}),
     "SourceTransfer": frozenset({"layout", "plan"}),
     "CreditWindow": frozenset({"peak_nbytes"}),
+    "CapabilityIssuer": frozenset({"_signer"}),
+    "CapabilityGate": frozenset({"_verifier", "_max_ttl_us", "_max_nonces"}),
     "KVMemory": frozenset({"layout", "_identity"}),
 }
 """Attributes that cannot influence behaviour, by class."""
 
-_ATOMS = (int, str, bytes, float, type(None), Enum)
+_ATOM, _BATCH, _TUPLE, _SET, _METHOD, _TABLE, _OBJECT = range(7)
+_forms: dict[type, int] = {}
 _attributes: dict[type, tuple[str, ...]] = {}
 
 
 def fingerprint(node: object) -> tuple[object, ...]:
     """A hashable value; equal values mean equal answers to every event from now on."""
     return ("node", _Walk().value(node))
+
+
+def _form(kind: type) -> int:
+    """How values of a type are written down; the types of a walk are few, so it is remembered."""
+    form = _OBJECT
+    if issubclass(kind, Batch):
+        form = _BATCH
+    elif issubclass(kind, int | str | bytes | float | type(None) | Enum) or _is_frozen(kind):
+        form = _ATOM
+    elif issubclass(kind, tuple):
+        form = _TUPLE
+    elif issubclass(kind, frozenset | set):
+        form = _SET
+    elif issubclass(kind, MethodType):
+        form = _METHOD
+    elif issubclass(kind, Table):
+        form = _TABLE
+    _forms[kind] = form
+    return form
+
+
+def _is_frozen(kind: type) -> bool:
+    return issubclass(kind, msgspec.Struct) and kind.__struct_config__.frozen
 
 
 class _Walk:
@@ -59,48 +85,53 @@ class _Walk:
         self._numbers: dict[int, int] = {}
 
     def value(self, item: Any) -> object:
-        if isinstance(item, _ATOMS):
-            return item
-        if isinstance(item, msgspec.Struct) and type(item).__struct_config__.frozen:
-            return msgspec.structs.replace(item, batch_id=0) if isinstance(item, Batch) else item
-        if isinstance(item, tuple):
-            return tuple(map(self.value, item))
-        if isinstance(item, frozenset | set):
-            return ("set", tuple(sorted(item)))
-        if isinstance(item, MethodType | Table):
-            return item.__name__ if isinstance(item, MethodType) else item.name
-        number = self._numbers.get(id(item))
-        if number is not None:
-            return ("again", number)
-        self._numbers[id(item)] = len(self._numbers)
-        return self._container(item)
-
-    def _container(self, item: Any) -> object:
-        if isinstance(item, list | deque):
-            return ("list", tuple(map(self.value, item)))
-        if isinstance(item, dict | OrderedDict):
-            return ("dict", tuple((key, self.value(found)) for key, found in item.items()))
-        if isinstance(item, Machine):
-            return item.state
-        if isinstance(item, LeaseTable):
-            return _leases(item)
-        if isinstance(item, Directory):
-            return ("directory", self.value(item._entries), tuple(sorted(item._floors.items())))
-        if isinstance(item, BlockPool):
-            return _pool(item)
         kind = type(item)
+        form = _forms.get(kind)
+        if form is None:
+            form = _form(kind)
+        if form == _ATOM:
+            return item
+        if form == _OBJECT:
+            number = self._numbers.get(id(item))
+            if number is not None:
+                return ("again", number)
+            self._numbers[id(item)] = len(self._numbers)
+            return self._object(item, kind)
+        if form == _TUPLE:
+            return tuple([self.value(part) for part in item])
+        if form == _BATCH:
+            return msgspec.structs.replace(item, batch_id=0)
+        if form == _SET:
+            return ("set", tuple(sorted(item)))
+        return item.__name__ if form == _METHOD else item.name
+
+    def _object(self, item: Any, kind: type) -> object:
+        names = _attributes.get(kind)
+        if names is not None:
+            value = self.value
+            return (kind.__name__, *[value(getattr(item, name)) for name in names])
+        if issubclass(kind, list | deque):
+            return ("list", *[self.value(part) for part in item])
+        if issubclass(kind, dict):
+            return ("dict", *[(key, self.value(part)) for key, part in item.items()])
+        if issubclass(kind, Machine):
+            return item.state
+        if issubclass(kind, LeaseTable):
+            return _leases(item)
+        if issubclass(kind, Directory):
+            return ("directory", self.value(item._entries), tuple(sorted(item._floors.items())))
+        if issubclass(kind, BlockPool):
+            return _pool(item)
         if not kind.__module__.startswith("baton."):
             raise TypeError(f"no canonical form for a {kind.__name__} inside a node")
-        names = _attributes.get(kind) or _attributes_of(kind, item)
-        return (kind.__name__, *(self.value(getattr(item, name)) for name in names))
+        _learn(kind, item)
+        return (kind.__name__, *[self.value(getattr(item, name)) for name in _attributes[kind]])
 
 
-def _attributes_of(kind: type, item: Any) -> tuple[str, ...]:
+def _learn(kind: type, item: Any) -> None:
     """All attributes of a class but the excluded ones; constructors set every one of them."""
     found = vars(item) if hasattr(item, "__dict__") else kind.__slots__  # type: ignore[attr-defined]
-    names = tuple(sorted(set(found) - EXCLUDED.get(kind.__name__, frozenset())))
-    _attributes[kind] = names
-    return names
+    _attributes[kind] = tuple(sorted(set(found) - EXCLUDED.get(kind.__name__, frozenset())))
 
 
 def _leases(table: LeaseTable[Any]) -> object:

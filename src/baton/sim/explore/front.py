@@ -34,6 +34,8 @@ class RouterFacts(NamedTuple):
 
     deadline_us: int | None
     held: str
+    known: dict[str, int]
+    """The epoch of each worker that the router holds for alive."""
 
 
 class Front(Process[Router]):
@@ -115,4 +117,5 @@ def _inspect(node: Router) -> RouterFacts:
     for view in node.fleet:
         if view.prefill_tokens or view.decode_blocks:
             held.append(f"an account of {view.info.worker_id}")
-    return RouterFacts(node.next_deadline(), ", ".join(held))
+    known = {view.info.worker_id: view.info.epoch for view in node.fleet}
+    return RouterFacts(node.next_deadline(), ", ".join(held), known)

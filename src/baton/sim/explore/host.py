@@ -21,7 +21,8 @@ from baton.sim.arithmetic import Truth
 from baton.sim.explore.checks import Watch, WorkerFacts, inspect, own_write, watch_event
 from baton.sim.explore.memory import Geometry, Rows, sum_of
 from baton.sim.explore.process import Kind, Outcome, Process
-from baton.sim.explore.setup import FAR_MS, NAMES, NUM_BLOCKS, ROLES, Setup
+from baton.sim.explore.reduction import require_answer
+from baton.sim.explore.setup import FAR_MS, NAMES, NUM_BLOCKS, PREFILL, ROLES, Setup
 from baton.sim.explore.store import Nodes, Numbered
 from baton.sim.explore.watcher import Watcher
 from baton.sim.explore.wires import LANE_OF, Wires
@@ -66,15 +67,16 @@ class Host(Process[Worker]):
         )
         self.states: Numbered[HostState] = Numbered()
         self.moves: Numbered[Moved] = Numbered()
+        self._fresh: dict[tuple[int, int], int] = {}
 
     def fresh(self, epoch: int, now_us: int) -> int:
         """The number of a new life's first state."""
-        node = self._setup.worker(self._side, epoch, now_us)
-        return self.states.number(
-            HostState(
-                epoch, self.nodes.freeze(node), self.geometry.empty, None, 0, (), Watch()
-            )
-        )
+        found = self._fresh.get((epoch, now_us))
+        if found is None:
+            node = self.nodes.freeze(self._setup.worker(self._side, epoch, now_us))
+            born = HostState(epoch, node, self.geometry.empty, None, 0, (), Watch())
+            found = self._fresh[epoch, now_us] = self.states.number(born)
+        return found
 
     def node_of(self, state: int) -> int:
         return self.states.values[state].node
@@ -83,6 +85,10 @@ class Host(Process[Worker]):
         """What is known of the node of a state."""
         found: WorkerFacts = self.nodes.facts[self.node_of(state)]
         return found
+
+    def epoch(self, state: int) -> int:
+        """Which life of the worker this is."""
+        return self.states.values[state].epoch
 
     def deadline_us(self, state: int) -> int | None:
         """When this worker wants a tick; None while it is idle."""
@@ -124,7 +130,10 @@ class Host(Process[Worker]):
         number = self.nodes.freeze(node)
         rows = self.geometry.scrub(found.rows, self.nodes.facts[number].worthless)
         following = found._replace(node=number, rows=rows)
-        return Outcome(self.states.number(following), sends, quiet)
+        outcome = Outcome(self.states.number(following), sends, quiet)
+        if self._side == PREFILL:
+            require_answer(event, outcome)
+        return outcome
 
     def _event(
         self, found: HostState, kind: Kind, argument: int, node: Worker

@@ -15,6 +15,11 @@ from baton.sim.explore.front import Front
 from baton.sim.explore.host import Host, Moved, layers_of
 from baton.sim.explore.memory import sum_of
 from baton.sim.explore.process import Kind, Outcome
+from baton.sim.explore.reduction import (
+    ROUTER_LANES,
+    Reduction,
+    require_no_effect,
+)
 from baton.sim.explore.setup import DECODE, NAMES, PREFILL, Setup
 from baton.sim.explore.store import Lanes
 from baton.sim.explore.violation import Violation, require
@@ -26,9 +31,8 @@ from baton.sim.explore.wires import (
     NOTIFY,
     NUM_LANES,
     RECEIVERS,
+    SENDERS,
     SUPERVISOR,
-    TO_DECODE,
-    TO_PREFILL,
     Wires,
 )
 
@@ -53,15 +57,18 @@ class Act(IntEnum):
 
 
 FAULTS = (Act.CRASH, Act.DUPLICATE, Act.DROP, Act.RETRY)
-"""Kinds of action that have a budget, two bits each in this order."""
-_COST = {kind: 1 << (2 * place) for place, kind in enumerate(FAULTS)}
+"""Kinds of action that have a budget, two bits each in this order; then the budget of all."""
+_BITS = {kind: 3 << 2 * place for place, kind in enumerate(FAULTS)}
+ALL_AT = 2 * len(FAULTS)
+_COST = {kind: (1 << 2 * place) + (1 << ALL_AT) for place, kind in enumerate(FAULTS)}
 
 
 class Model:
-    """The processes and their lanes; `check_every` > 0 replays that fraction of look-ups."""
+    """The processes and their lanes; every `check_every`-th look-up is replayed, 0 for none."""
 
-    def __init__(self, setup: Setup, check_every: int = 0) -> None:
+    def __init__(self, setup: Setup, check_every: int = 0, *, reduce: bool = True) -> None:
         self.setup = setup
+        self._reduce = reduce
         truths = setup.truths()
         self.wires = Wires()
         self.lanes = Lanes()
@@ -70,6 +77,9 @@ class Model:
             Host(side, setup, self.wires, truths, check_every) for side in (PREFILL, DECODE)
         )
         self.processes = (*self.hosts, self.front)
+        self._prefill_states = self.hosts[PREFILL].states.values
+        self._decode_states = self.hosts[DECODE].states.values
+        self._reduction = Reduction(self.wires, self.lanes)
         self._moves: dict[tuple[int, int, int, int], tuple[Outcome, int, int]] = {}
         self._next_times: dict[State, int] = {}
 
@@ -79,7 +89,7 @@ class Model:
         """Both workers have joined and know each other; every request was just submitted."""
         router = self.front.start(self.setup.router())
         sides = [host.fresh(1, 0) for host in self.hosts]
-        budgets = sum(n * _COST[kind] for kind, n in zip(FAULTS, self.setup.budgets, strict=True))
+        budgets = sum(n << 2 * place for place, n in enumerate(self.setup.budgets))
         state = (*sides, router, 0, budgets, *(0,) * NUM_LANES)
         for side, lane in ((PREFILL, FROM_PREFILL), (DECODE, FROM_DECODE)):
             state = self._push(state, lane, self.wires.number(self.setup.hello(side, 1)))
@@ -98,17 +108,28 @@ class Model:
 
     def actions(self, state: State) -> list[int]:
         """Everything that can happen in a state; nothing in a terminal one."""
+        budgets = state[BUDGETS_AT]
+        quiet = not budgets & (_BITS[Act.CRASH] | _BITS[Act.RETRY])
+        if self._reduce and quiet and self._reduction.router_goes_first(state[LANES_AT:]):
+            return self._router_actions(state)
         found = list(self._deliveries(state))
-        for side, host in enumerate(self.hosts):
-            worker = host.states.values[state[side]]
+        for side, values in enumerate((self._prefill_states, self._decode_states)):
+            worker = values[state[side]]
             if worker.batch is not None:
                 found.append(Act.ENGINE * 16 + side)
             if worker.plane:
                 found.append(Act.PLANE * 16 + side)
         if not found and self._next_time(state):
             found.append(Act.TIME * 16)
-        if found:
-            found += self._faults(state)
+        if found and budgets:
+            found += self._faults(state, (*CONTROL, NOTIFY))
+        return found
+
+    def _router_actions(self, state: State) -> list[int]:
+        lanes = [lane for lane in (*ROUTER_LANES, SUPERVISOR) if state[LANES_AT + lane]]
+        found = [Act.RECEIVE * 16 + lane for lane in lanes]
+        if state[BUDGETS_AT]:
+            found += self._faults(state, ROUTER_LANES)
         return found
 
     def _deliveries(self, state: State) -> Iterator[int]:
@@ -116,24 +137,25 @@ class Model:
             if state[LANES_AT + lane]:
                 yield Act.RECEIVE * 16 + lane
 
-    def _faults(self, state: State) -> Iterator[int]:
+    def _faults(self, state: State, lanes: tuple[int, ...]) -> Iterator[int]:
         budgets = state[BUDGETS_AT]
-        if budgets & 3:
+        if budgets & _BITS[Act.CRASH]:
             yield from (Act.CRASH * 16 + side for side in (PREFILL, DECODE))
-        if budgets >> 2 & 3:
-            for lane in (*CONTROL, NOTIFY):
-                if state[LANES_AT + lane]:
-                    yield Act.DUPLICATE * 16 + lane
-        if budgets >> 4 & 3:
-            for lane in CONTROL:
-                if state[LANES_AT + lane] and self._may_be_lost(state[LANES_AT + lane]):
-                    yield Act.DROP * 16 + lane
-        if budgets >> 6 & 3 and self._next_time(state):
+        for lane in lanes:
+            if not state[LANES_AT + lane]:
+                continue
+            if budgets & _BITS[Act.DUPLICATE]:
+                yield Act.DUPLICATE * 16 + lane
+            if budgets & _BITS[Act.DROP] and self._may_be_lost(lane, state[LANES_AT + lane]):
+                yield Act.DROP * 16 + lane
+        if budgets & _BITS[Act.RETRY] and self._next_time(state):
             yield Act.RETRY * 16
 
-    def _may_be_lost(self, lane: int) -> bool:
-        """A worker whose hello is lost never joined: that is a start that failed, not a loss."""
-        item = self.wires.carried.values[self.lanes.pop(lane)[0]]
+    def _may_be_lost(self, lane: int, items: int) -> bool:
+        """Not what the data plane says; not a hello: that is a start that failed, not a loss."""
+        if lane == NOTIFY:
+            return False
+        item = self.wires.carried.values[self.lanes.pop(items)[0]]
         return not (isinstance(item, Envelope) and isinstance(item.message, Hello))
 
     def _next_time(self, state: State) -> int:
@@ -172,6 +194,8 @@ class Model:
 
     def _pay(self, state: State, kind: int) -> State:
         left = state[BUDGETS_AT] - _COST[Act(kind)]
+        if not left >> ALL_AT:
+            left = 0  # the last fault of this run
         return (*state[:BUDGETS_AT], left, *state[LANES_AT:])
 
     def _receive(self, state: State, lane: int, *, keep: bool) -> State:
@@ -191,11 +215,45 @@ class Model:
     def _after(self, state: State, at: int, outcome: Outcome) -> State:
         found = list(state)
         found[at] = outcome.state
-        for lane, number in outcome.sends:
-            found[LANES_AT + lane] = self.lanes.push(found[LANES_AT + lane], number)
+        prefill, decode = self._prefill_states, self._decode_states
+        if prefill[found[PREFILL]].epoch + decode[found[DECODE]].epoch > 2 and self._reduce:
+            self._send_living(found, outcome)
+            self._forget_first_life(found, at)
+        else:
+            for lane, number in outcome.sends:
+                found[LANES_AT + lane] = self.lanes.push(found[LANES_AT + lane], number)
         if outcome.quiet:
             self._check_quiet(state, outcome.quiet)
         return tuple(found)
+
+    def _send_living(self, found: list[int], outcome: Outcome) -> None:
+        """Append what is sent, except to a life that is over."""
+        for lane, number in outcome.sends:
+            to = RECEIVERS[lane]
+            if to != ROUTER_AT:
+                epoch = self.hosts[to].epoch(found[to])
+                if epoch > 1 and self.wires.is_stale_for(number, NAMES[to], epoch):
+                    self._require_no_effect(found, to, number)
+                    continue
+            found[LANES_AT + lane] = self.lanes.push(found[LANES_AT + lane], number)
+
+    def _forget_first_life(self, found: list[int], at: int) -> None:
+        """Take out what a dead first life left for a receiver that knows that it is dead."""
+        if at != ROUTER_AT and self.hosts[at].epoch(found[at]) > 1:
+            return  # it was born after that life and may still hear of it
+        for side, lane in SENDERS[at]:
+            left = found[LANES_AT + lane]
+            if not left or self.hosts[side].epoch(found[side]) == 1:
+                continue
+            living = self._reduction.without_first_life(left)
+            if living != left and self.processes[at].facts(found[at]).known.get(NAMES[side]) != 1:
+                for number in self._reduction.first_life(left):
+                    self._require_no_effect(found, at, number)
+                found[LANES_AT + lane] = living
+
+    def _require_no_effect(self, found: list[int], at: int, number: int) -> None:
+        outcome = self.processes[at].step(found[at], Kind.RECEIVE, number, found[NOW_AT])
+        require_no_effect(found[at], outcome, self.wires.describe(number))
 
     def _check_quiet(self, state: State, quiet: tuple[int, ...]) -> None:
         """Blocks were given back: no peer may still be writing to them."""
@@ -284,7 +342,9 @@ class Model:
         held = [self.front.facts(state[ROUTER_AT]).held]
         held += [host.facts(state[side]).held for side, host in enumerate(self.hosts)]
         names = ("router", *NAMES)
-        return "; ".join(f"{name} has {what}" for name, what in zip(names, held, strict=True) if what)
+        return "; ".join(
+            f"{name} has {what}" for name, what in zip(names, held, strict=True) if what
+        )
 
     def ends(self, state: State) -> tuple[str, ...]:
         """How each request ended."""

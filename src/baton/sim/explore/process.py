@@ -5,7 +5,7 @@ itself runs only when that triple is new; everything else is a look-up.
 """
 
 from enum import IntEnum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from baton.core.events import Event
 from baton.core.effects import Effect
@@ -32,6 +32,14 @@ class Outcome(NamedTuple):
     state: int
     sends: tuple[tuple[int, int], ...]
     quiet: tuple[int, ...] = ()
+
+
+class Facts(Protocol):
+    """What the model needs to know of any node."""
+
+    @property
+    def known(self) -> dict[str, int]:
+        """The epochs of the workers that it holds for alive."""
 
 
 class Process(Generic[Node]):
@@ -83,6 +91,10 @@ class Process(Generic[Node]):
 
     def node_of(self, state: int) -> int:
         """The number of a state's node."""
+        raise NotImplementedError
+
+    def facts(self, state: int) -> Facts:
+        """What is known of the node of a state."""
         raise NotImplementedError
 
     def run(self, state: int, kind: Kind, argument: int, now_us: int, node: Node) -> Outcome:

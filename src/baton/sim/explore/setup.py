@@ -14,6 +14,7 @@ from baton.core.snapshot import WorkerInfo
 from baton.errors import ConfigError
 from baton.nodes.router import Router
 from baton.nodes.worker import Worker
+from baton.protocol.signing import HmacKey
 from baton.sim.arithmetic import Truth, model_info
 
 PREFILL, DECODE = 0, 1
@@ -21,6 +22,7 @@ NAMES = ("prefill-0", "decode-1")
 ROLES = (Role.PREFILL, Role.DECODE)
 BLOCK_SIZE = 2
 NUM_BLOCKS = 8
+KEY = HmacKey("router", b"one secret of one exploration")
 RETRY_MS, LEASE_MS, ATTEMPT_MS, TTFT_MS = 100, 400, 800, 3_200
 FAR_MS = 1 << 40
 """A heartbeat and a worker timeout that no explored time reaches."""
@@ -36,11 +38,14 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     num_duplicates: int = 1
     num_drops: int = 1
     num_retries: int = 1
+    num_faults: int = 1
+    """At most so many faults of all kinds in one run."""
     direction: Direction = Direction.PUSH
 
     def __post_init__(self) -> None:
         limits = (("num_requests", 1, 3), ("num_chunks", 1, 4))
         faults = ("num_crashes", "num_duplicates", "num_drops", "num_retries")
+        faults = (*faults, "num_faults")
         for name, least, most in (*limits, *((fault, 0, 3) for fault in faults)):
             value = getattr(self, name)
             if not least <= value <= most:
@@ -48,9 +53,11 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"{flag} is {value}; choose {least} to {most}")
 
     @property
-    def budgets(self) -> tuple[int, int, int, int]:
-        """Faults that may still happen: crashes, duplicates, drops, retries."""
-        return self.num_crashes, self.num_duplicates, self.num_drops, self.num_retries
+    def budgets(self) -> tuple[int, int, int, int, int]:
+        """Faults that may still happen: crashes, duplicates, drops, retries, all together."""
+        kinds = (self.num_crashes, self.num_duplicates, self.num_drops, self.num_retries)
+        most = min(self.num_faults, sum(kinds))
+        return (*(min(kind, most) for kind in kinds), most)
 
     @property
     def model(self) -> ModelInfo:
@@ -91,7 +98,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         config = RouterConfig(
             attempt_timeout_ms=ATTEMPT_MS, ttft_budget_ms=TTFT_MS, worker_timeout_ms=FAR_MS
         )
-        return Router(config, self.transfer)
+        return Router(config, self.transfer, signer=KEY)
 
     def worker(self, side: int, epoch: int, now_us: int) -> Worker:
         """A production worker node that has sent its first heartbeat, which nobody needs."""
@@ -105,6 +112,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
             worker=WorkerConfig(block_size=BLOCK_SIZE, max_batch_tokens=16, growth_tokens=1),
             transfer=self.transfer,
             heartbeat_ms=FAR_MS,
+            verifier=KEY,
         )
         node.handle(Tick(), now_us)
         return node

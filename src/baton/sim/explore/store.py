@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from baton.core.machine import Table
+from baton.protocol.signing import HmacKey
 from baton.sim.explore.fingerprint import fingerprint
 
 Value = TypeVar("Value", bound=Hashable)
@@ -113,7 +114,7 @@ class Nodes(Generic[Node]):
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves frozen structs and transition tables out: they are shared by number."""
+    """Leaves frozen structs, transition tables and the key out: they are shared by number."""
 
     def __init__(self, file: io.BytesIO, shared: Numbered[Any]) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
@@ -141,5 +142,5 @@ def _is_shared(kind: type) -> bool:
     found = _shared_kinds.get(kind)
     if found is None:
         frozen = issubclass(kind, msgspec.Struct) and kind.__struct_config__.frozen
-        found = _shared_kinds[kind] = frozen or issubclass(kind, Table)
+        found = _shared_kinds[kind] = frozen or issubclass(kind, Table | HmacKey)
     return found

@@ -2,7 +2,7 @@
 
 from baton.core.events import ChunkArrived, Submitted, WorkerLost
 from baton.core.ids import Fence
-from baton.core.messages import Envelope, Renew, TokenRows, fence_of
+from baton.core.messages import Envelope, Hello, Prefill, Renew, TokenRows, fence_of
 from baton.nodes.context import ROUTER
 from baton.sim.explore.setup import DECODE, NAMES, PREFILL
 from baton.sim.explore.store import Numbered
@@ -24,6 +24,12 @@ RECEIVERS = (PREFILL, DECODE, 2, 2, DECODE, PREFILL, DECODE, 2)
 """Who takes from each lane; 2 is the router."""
 INTO = ((TO_PREFILL, BACK), (TO_DECODE, FORTH, NOTIFY))
 """Lanes that end in a worker, and with its life."""
+SENDERS = (
+    ((DECODE, BACK),),
+    ((PREFILL, FORTH),),
+    ((PREFILL, FROM_PREFILL), (DECODE, FROM_DECODE)),
+)
+"""Per receiver, the router last: which worker sends to it on which lane."""
 LANE_OF = {
     (ROUTER, NAMES[PREFILL]): TO_PREFILL,
     (ROUTER, NAMES[DECODE]): TO_DECODE,
@@ -46,6 +52,30 @@ class Wires:
         """The number of a message."""
         return self.carried.number(item)
 
+    def is_stale_for(self, number: int, name: str, epoch: int) -> bool:
+        """True when a control message is fenced to an older life of its receiver."""
+        item = self.carried.values[number]
+        if not isinstance(item, Envelope):
+            return False
+        message = item.message
+        fences = message.fences if isinstance(message, Renew) else (fence_of(message),)
+        lives = [_life_of(fence, name) for fence in fences if fence is not None]
+        return bool(lives) and max(lives) < epoch
+
+    def is_of_first_life(self, number: int) -> bool:
+        """True for anything but a hello that the first life of a worker sent."""
+        item = self.carried.values[number]
+        return (
+            isinstance(item, Envelope)
+            and item.sender_epoch == 1
+            and not isinstance(item.message, Hello)
+        )
+
+    def is_prefill(self, number: int) -> bool:
+        """True for the one kind of message that a prefill worker answers to the router."""
+        item = self.carried.values[number]
+        return isinstance(item, Envelope) and isinstance(item.message, Prefill)
+
     def describe(self, number: int) -> str:
         """A message in a few words."""
         item = self.carried.values[number]
@@ -56,6 +86,10 @@ class Wires:
         if isinstance(item, Submitted):
             return f"Submitted {item.request.request_id}"
         return f"{type(item.message).__name__} {_about(item)}".rstrip()
+
+
+def _life_of(fence: Fence, name: str) -> int:
+    return fence.source_epoch if fence.source_id == name else fence.destination_epoch
 
 
 def _about(envelope: Envelope) -> str:

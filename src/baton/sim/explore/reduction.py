@@ -1,0 +1,84 @@
+"""Two reductions that keep every local step and every terminal state; why they may be made.
+
+**Stale messages.** A worker that has died leaves messages of its first life in its lanes, and its
+peers go on sending to it for a while. Where the receiver meets such a message with its fence (it is
+addressed to an older life of the receiver, or the receiver knows that the sender's life is over and
+cannot come to believe in it again), receiving it changes nothing, now or later, so it is taken out
+of the lane at once. That it changes nothing is not believed: the receiver's node is asked, and
+`require_no_effect` fails the search if it does anything.
+
+**Router first.** The router acts only on what it receives, and the workers act on one another
+and on it only through lanes. Take a state in which no crash and no time step may happen any more, a
+message from the decode worker waits at the router, and either one from the prefill worker waits too
+or no Prefill is on its way there (a prefill worker speaks to the router only to answer a
+Prefill; `require_answer` fails the search if it ever does otherwise). Until the router moves, nothing can add a
+choice to what it receives next, and what the workers do meanwhile commutes with what the router
+does: they take from other lanes and append behind the waiting messages. So in every run the first
+step of the router can be moved to the front, and only the router's steps are explored here (with
+loss and repetition of what it receives: a budget that is spent elsewhere in a run was not spent
+on that step). The set is persistent in the sense of partial-order reduction. Each step of the
+router consumes a message and sends none to itself, so no worker is ignored for ever. The checks
+look at one step of one process, at the two workers together (between them nothing is reduced) and
+at terminal states, so none can tell the orders apart.
+"""
+
+from baton.core.events import Event, Received
+from baton.core.messages import Prefill
+from baton.sim.explore.process import Outcome
+from baton.sim.explore.setup import NAMES, PREFILL
+from baton.sim.explore.store import Lanes
+from baton.sim.explore.wires import FROM_DECODE, FROM_PREFILL, TO_PREFILL, Wires
+
+ROUTER_LANES = (FROM_PREFILL, FROM_DECODE)
+
+
+class Reduction:
+    """Answers from lanes alone, remembered by the lane's number."""
+
+    def __init__(self, wires: Wires, lanes: Lanes) -> None:
+        self._wires = wires
+        self._lanes = lanes
+        self._prefills: dict[int, bool] = {}
+        self._living: dict[int, int] = {}
+
+    def router_goes_first(self, lanes: tuple[int, ...]) -> bool:
+        """True when, without crashes and time steps, only the router needs to move."""
+        if not lanes[FROM_DECODE]:
+            return False
+        return bool(lanes[FROM_PREFILL]) or not self._brings_prefill(lanes[TO_PREFILL])
+
+    def _brings_prefill(self, lane: int) -> bool:
+        found = self._prefills.get(lane)
+        if found is None:
+            found = any(map(self._wires.is_prefill, self._lanes.items(lane)))
+            self._prefills[lane] = found
+        return found
+
+    def without_first_life(self, lane: int) -> int:
+        """A lane without what the first life of its sender left in it."""
+        found = self._living.get(lane)
+        if found is None:
+            found = 0
+            for number in self._lanes.items(lane):
+                if not self._wires.is_of_first_life(number):
+                    found = self._lanes.push(found, number)
+            self._living[lane] = found
+        return found
+
+    def first_life(self, lane: int) -> tuple[int, ...]:
+        """What `without_first_life` takes out."""
+        return tuple(filter(self._wires.is_of_first_life, self._lanes.items(lane)))
+
+
+def require_no_effect(before: int, outcome: Outcome, text: str) -> None:
+    """Fail the search when a message that is left out would have done something."""
+    if outcome.state != before or outcome.sends or outcome.quiet:
+        raise AssertionError(f"a reduction is unsound: {text} has an effect")
+
+
+def require_answer(event: Event, outcome: Outcome) -> None:
+    """Fail the search when a prefill worker speaks to the router of its own accord."""
+    if isinstance(event, Received) and isinstance(event.envelope.message, Prefill):
+        return
+    if any(lane == FROM_PREFILL for lane, _ in outcome.sends):
+        raise AssertionError(f"a reduction is unsound: {NAMES[PREFILL]} spoke unasked")
