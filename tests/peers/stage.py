@@ -1,0 +1,196 @@
+"""A simulated deployment whose messages can be lost one by one; every checker watches it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from baton.core import events
+from baton.core.delivery import Failed, Finished, Started, Tokens
+from baton.core.effects import Trace
+from baton.core.messages import Envelope, Hello, Load, Message, Renew
+from baton.core.request import Request, SamplingParams
+from baton.sim.arithmetic import Truth
+from baton.sim.checks import all_checkers
+from baton.sim.checks.leaks import leftovers
+from baton.sim.faults import ChunkFault, EngineFault
+from baton.sim.plan import Arrival
+from baton.sim.scene import calm_plan
+from baton.sim.worker import SimWorker
+from baton.sim.world import World
+
+QUICK = {"lease": 1000, "retry": 50}
+"""Options under which repairs take little virtual time."""
+MODES = {"push": {"direction": "push"}, "pull": {"direction": "pull"}, "colocated": {"mixed": 1}}
+_CHATTER = (Hello, Load, Renew)
+_LIMIT_US = 200_000_000
+
+
+class Stage:
+    """Runs a calm world. `lose` judges every message by its number, sender, receiver and kind."""
+
+    def __init__(self, **options: Any) -> None:
+        plan = calm_plan({name: str(value) for name, value in {**QUICK, **options}.items()})
+        self.world = World(plan, all_checkers(), self._log)
+        self.world.network.tamper = self._tamper
+        self.sent: list[tuple[str, str, Message]] = []
+        """Everything but chatter, in the order it was sent: sender, receiver, message."""
+        self.traces: list[tuple[int, str, Trace]] = []
+        self.lose: Callable[[int, str, str, Message], bool] = lambda *_: False
+        self.delay_us: Callable[[str, str, Message], tuple[int, ...]] = lambda *_: (0,)
+        self.requests: dict[str, Request] = {}
+        self.until(self._introduced)
+        self.sent.clear()
+
+    def _introduced(self) -> bool:
+        workers = self.world.workers.values()
+        known = all(len(w.node.context.peers) == len(workers) - 1 for w in workers)
+        return known and not self.world.router.missing(self.world.router_now_us)
+
+    def _log(self, now_us: int, place: str, what: events.Event | Trace) -> None:
+        if isinstance(what, Trace):
+            self.traces.append((now_us, place, what))
+
+    def _tamper(self, receiver: str, envelope: Envelope) -> tuple[int, ...]:
+        sender, message = envelope.sender_id, envelope.message
+        if self.world.network.is_partitioned(sender, receiver):
+            return ()
+        if isinstance(message, _CHATTER):
+            return () if self.lose(-1, sender, receiver, message) else (0,)
+        number = len(self.sent)
+        self.sent.append((sender, receiver, message))
+        if self.lose(number, sender, receiver, message):
+            return ()
+        return self.delay_us(sender, receiver, message)
+
+    # -- driving -------------------------------------------------------------------------------
+
+    def submit(self, request_id: str = "r", prompt: int = 10, **fields: Any) -> Request:
+        first = fields.pop("first", 0)
+        sampling = SamplingParams(max_tokens=fields.pop("max_tokens", 4), seed=3)
+        tokens = tuple(range(first, first + prompt))
+        request = Request(
+            request_id=request_id, prompt_token_ids=tokens, sampling=sampling, **fields
+        )
+        self.requests[request_id] = request
+        self.world.submit(Arrival(at_us=0, request=request))
+        return request
+
+    def until(self, holds: Callable[[], Any]) -> None:
+        timeline = self.world.timeline
+        end_us = timeline.now_us + _LIMIT_US
+        while not holds():
+            assert timeline.now_us < end_us, f"still waiting: {leftovers(self.world)}"
+            assert timeline.step()
+
+    def run_for(self, duration_us: int) -> None:
+        self.world.timeline.run_until(self.world.timeline.now_us + duration_us)
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            self.world.timeline.step()
+
+    def finish(self) -> None:
+        """Every request ends, everybody lets go of everything, and every checker agrees."""
+        self.until(lambda: not self.world.router.records)
+        self.lose = lambda *_: False
+        self.until(lambda: not leftovers(self.world))
+        self.world.observe(lambda observer: observer.quiet(self.world))
+
+    def finish_right(self) -> None:
+        """As `finish`, and every client has the whole true text."""
+        self.finish()
+        for request_id in self.requests:
+            self.assert_right(request_id)
+
+    # -- looking -------------------------------------------------------------------------------
+
+    @property
+    def now_us(self) -> int:
+        return self.world.timeline.now_us
+
+    def worker(self, start: str) -> SimWorker:
+        return next(w for name, w in self.world.workers.items() if name.startswith(start))
+
+    @property
+    def source(self) -> SimWorker:
+        return self.worker("mixed" if "mixed-0" in self.world.workers else "prefill")
+
+    @property
+    def destination(self) -> SimWorker:
+        return self.worker("mixed" if "mixed-0" in self.world.workers else "decode")
+
+    @property
+    def mover(self) -> SimWorker:
+        """The side whose data plane moves the bytes."""
+        push = self.world.plan.transfer.direction == "push"
+        return self.source if push else self.destination
+
+    def tokens(self, request_id: str = "r") -> list[int]:
+        deliveries = self.world.deliveries[request_id]
+        return [t.token_id for d in deliveries if isinstance(d, Tokens) for t in d.tokens]
+
+    def started(self, request_id: str = "r") -> Started:
+        return next(d for d in self.world.deliveries[request_id] if isinstance(d, Started))
+
+    def end(self, request_id: str = "r") -> Finished | Failed:
+        found = self.world.end_of(request_id)
+        assert found is not None, f"{request_id} has not ended"
+        return found
+
+    def assert_right(self, request_id: str = "r") -> None:
+        assert isinstance(self.end(request_id), Finished), self.end(request_id)
+        truth = Truth(self.requests[request_id], self.world.model)
+        assert self.tokens(request_id) == list(truth.outputs)
+
+    def traced(self, name: str, request_id: str = "") -> list[tuple[int, str, Trace]]:
+        return [t for t in self.traces if t[2].name == name and request_id in ("", t[2].request_id)]
+
+    def kinds(self, *kinds: type) -> list[Message]:
+        return [message for _, _, message in self.sent if isinstance(message, kinds)]
+
+    # -- faults --------------------------------------------------------------------------------
+
+    def hit_chunk(self, number: int, kind: str, delay_us: int = 1_000) -> None:
+        """The `number`-th copy from now on, counted from 1, goes wrong."""
+        worker = self.mover
+        number += worker.plane.num_moves + worker.epoch * 1_000_000
+        fault = ChunkFault(
+            worker_id=worker.worker_id, number=number, kind=kind, delay_us=delay_us
+        )
+        self.world.listed["chunk", worker.worker_id, number] = fault
+
+    def hit_batch(self, worker: SimWorker, number: int = 1) -> None:
+        """The `number`-th batch from now on fails half-way."""
+        number += worker.engine.num_batches + worker.epoch * 1_000_000
+        fault = EngineFault(worker_id=worker.worker_id, number=number)
+        self.world.listed["engine", worker.worker_id, number] = fault
+
+    def crash(self, worker: SimWorker, down_us: int = 5_000) -> None:
+        self.world.crash(worker.worker_id, noticed_after_us=500, down_us=down_us)
+
+
+def num_chunks(**options: Any) -> int:
+    """Copies that one calm request of ten tokens makes."""
+    stage = Stage(**options)
+    stage.submit()
+    stage.finish_right()
+    return stage.mover.plane.num_moves
+
+
+def num_messages(start: Callable[[Stage], Any], **options: Any) -> int:
+    """Messages that a calm run sends from `start` on."""
+    stage = Stage(**options)
+    start(stage)
+    before = len(stage.sent)
+    stage.finish()
+    return len(stage.sent) - before
+
+
+def each_loss(start: Callable[[Stage], Any], **options: Any) -> Iterator[Stage]:
+    """The same run again and again; each time another single message after `start` is lost."""
+    for number in range(num_messages(start, **options)):
+        stage = Stage(**options)
+        start(stage)
+        lost = len(stage.sent) + number
+        stage.lose = lambda n, *_, lost=lost: n == lost
+        yield stage
+        assert len(stage.sent) > lost, "nothing was lost"
