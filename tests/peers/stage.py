@@ -8,6 +8,7 @@ from baton.core.delivery import Failed, Finished, Started, Tokens
 from baton.core.effects import Trace
 from baton.core.messages import Envelope, Hello, Load, Message, Renew
 from baton.core.request import Request, SamplingParams
+from baton.nodes.context import ROUTER
 from baton.sim.arithmetic import Truth
 from baton.sim.checks import all_checkers
 from baton.sim.checks.leaks import leftovers
@@ -147,15 +148,18 @@ class Stage:
     def kinds(self, *kinds: type) -> list[Message]:
         return [message for _, _, message in self.sent if isinstance(message, kinds)]
 
+    def as_router(self, worker_id: str, message: Message) -> None:
+        """A word of the router that was on its way for a long time."""
+        envelope = Envelope(sender_id=ROUTER, sender_epoch=0, message=message)
+        self.world.network.send(worker_id, envelope)
+
     # -- faults --------------------------------------------------------------------------------
 
     def hit_chunk(self, number: int, kind: str, delay_us: int = 1_000) -> None:
         """The `number`-th copy from now on, counted from 1, goes wrong."""
         worker = self.mover
         number += worker.plane.num_moves + worker.epoch * 1_000_000
-        fault = ChunkFault(
-            worker_id=worker.worker_id, number=number, kind=kind, delay_us=delay_us
-        )
+        fault = ChunkFault(worker_id=worker.worker_id, number=number, kind=kind, delay_us=delay_us)
         self.world.listed["chunk", worker.worker_id, number] = fault
 
     def hit_batch(self, worker: SimWorker, number: int = 1) -> None:

@@ -35,9 +35,7 @@ def test_renewal_wired_in_one_direction(direction, num_requests):
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize(
-    ("silent", "side"), [("prefill-0", "decode-1"), ("decode-1", "prefill-0")]
-)
+@pytest.mark.parametrize(("silent", "side"), [("prefill-0", "decode-1"), ("decode-1", "prefill-0")])
 def test_lease_of_a_side_that_is_not_renewed(direction, silent, side):
     """Each direction has its own lease: the side that hears nothing lets go, and says so."""
     stage = Stage(direction=direction)
