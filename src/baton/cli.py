@@ -142,6 +142,45 @@ def vopr(
     raise typer.Exit(code)
 
 
+@app.command()
+def explore(
+    requests: Annotated[int, typer.Option(help="requests, all submitted at once")] = 2,
+    chunks: Annotated[int, typer.Option(help="chunks per transfer")] = 2,
+    crashes: Annotated[int, typer.Option(help="worker crashes in one run")] = 1,
+    duplicates: Annotated[int, typer.Option(help="repeated messages in one run")] = 1,
+    drops: Annotated[int, typer.Option(help="lost messages in one run")] = 1,
+    retries: Annotated[int, typer.Option(help="early deadlines in one run")] = 1,
+    cancels: Annotated[int, typer.Option(help="clients that leave in one run")] = 1,
+    faults: Annotated[int, typer.Option(help="all of these together in one run")] = 1,
+    direction: Annotated[str, typer.Option(help="push, pull or both")] = "both",
+    max_states: Annotated[int, typer.Option(help="stop after so many states")] = 20_000_000,
+    minutes: Annotated[float, typer.Option(help="stop after so long, per direction")] = 20.0,
+    self_check: Annotated[int, typer.Option(help="run every n-th known step again; 0: none")] = 0,
+) -> None:
+    """Explore every interleaving of a small deployment; exit 1 with the shortest way to a fault."""
+    from baton.sim.explore import command
+    from baton.sim.explore.setup import Setup
+
+    setups = [
+        Setup(
+            num_requests=requests,
+            num_chunks=chunks,
+            num_crashes=crashes,
+            num_duplicates=duplicates,
+            num_drops=drops,
+            num_retries=retries,
+            num_cancels=cancels,
+            num_faults=faults,
+            direction=chosen,
+        )
+        for chosen in command.directions_of(direction)
+    ]
+    status = command.explore_command(
+        setups, _console, max_states=max_states, minutes=minutes, check_every=self_check
+    )
+    raise typer.Exit(status)
+
+
 @app.command("config")
 def show_config(config: ConfigOption = None, overrides: SetOption = None) -> None:
     """Print every knob with its value, and the configuration's digest."""

@@ -18,6 +18,7 @@ class Opened(NamedTuple):
     colocated: bool
     block_ids: tuple[int, ...]
     num_tokens: int
+    num_chunks: int
     visible: tuple[int, ...] = ()
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from baton.core.delivery import Delivery, Failed, Finished, Tokens
 from baton.core.effects import Deliver, Effect, Send
-from baton.core.events import Event, Received, Tick
+from baton.core.events import Cancelled, Event, Received, Tick
 from baton.core.messages import Envelope
 from baton.nodes.context import ROUTER
 from baton.nodes.router import Router
@@ -20,6 +20,7 @@ class Stream(NamedTuple):
 
     num_tokens: int = 0
     end: str = ""
+    cancelled: bool = False
 
 
 class FrontState(NamedTuple):
@@ -62,12 +63,15 @@ class Front(Process[Router]):
         return found
 
     def run(self, state: int, kind: Kind, argument: int, now_us: int, node: Router) -> Outcome:
+        streams = list(self.states.values[state].streams)
         event: Event = Tick()
-        if kind is not Kind.TICK:
+        if kind is Kind.CANCEL:
+            event = Cancelled(request_id=list(self._order)[argument], reason="disconnect")
+            streams[argument] = streams[argument]._replace(cancelled=True)
+        elif kind is not Kind.TICK:
             item = self._wires.carried.values[argument]
             event = Received(envelope=item) if isinstance(item, Envelope) else item
         effects = self.handle(node, event, now_us)
-        streams = list(self.states.values[state].streams)
         sends = []
         for effect in effects:
             if isinstance(effect, Deliver):
@@ -91,7 +95,7 @@ class Front(Process[Router]):
 
 def deliver(request_id: str, delivery: Delivery, stream: Stream, truth: Truth) -> Stream:
     """What a client has after one more delivery, if that was the right one."""
-    num_tokens, end = stream
+    num_tokens, end, cancelled = stream
     if isinstance(delivery, Tokens):
         for token in delivery.tokens:
             require(
@@ -100,6 +104,9 @@ def deliver(request_id: str, delivery: Delivery, stream: Stream, truth: Truth) -
             right = num_tokens < len(truth.outputs) and token.token_id == truth.outputs[num_tokens]
             require(right, f"{request_id} got token id {token.token_id} at index {num_tokens}")
             num_tokens += 1
+    elif isinstance(delivery, Finished) and delivery.finish_reason == "cancelled":
+        require(cancelled, f"{request_id} ended as cancelled, and nobody cancelled it")
+        end = "cancelled"
     elif isinstance(delivery, Finished):
         full = num_tokens == len(truth.outputs)
         require(full, f"{request_id} finished with {num_tokens} tokens")
@@ -108,7 +115,7 @@ def deliver(request_id: str, delivery: Delivery, stream: Stream, truth: Truth) -
         end = "finished"
     elif isinstance(delivery, Failed):
         end = f"failed: {delivery.code}"
-    return Stream(num_tokens, end)
+    return Stream(num_tokens, end, cancelled)
 
 
 def _inspect(node: Router) -> RouterFacts:

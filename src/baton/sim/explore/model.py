@@ -7,6 +7,7 @@ engine or the plane of a worker makes a step, a fault, or time passes to the nex
 
 from collections.abc import Iterator
 from enum import IntEnum
+from typing import Any
 
 from baton.core.effects import MoveChunk
 from baton.core.events import ChunkArrived, Submitted, WorkerLost
@@ -14,7 +15,7 @@ from baton.core.messages import Envelope, Hello
 from baton.sim.explore.front import Front
 from baton.sim.explore.host import Host, Moved, layers_of
 from baton.sim.explore.memory import sum_of
-from baton.sim.explore.process import Kind, Outcome
+from baton.sim.explore.process import Kind, Outcome, Process
 from baton.sim.explore.reduction import (
     ROUTER_LANES,
     Reduction,
@@ -44,7 +45,7 @@ LONGEST_US = 12_000_000
 
 
 class Act(IntEnum):
-    """Kinds of action; an action is `kind * 16 + lane or side`."""
+    """Kinds of action; an action is `kind * 16 + lane, side or request`."""
 
     RECEIVE = 0
     ENGINE = 1
@@ -54,9 +55,10 @@ class Act(IntEnum):
     DUPLICATE = 5
     DROP = 6
     RETRY = 7
+    CANCEL = 8
 
 
-FAULTS = (Act.CRASH, Act.DUPLICATE, Act.DROP, Act.RETRY)
+FAULTS = (Act.CRASH, Act.DUPLICATE, Act.DROP, Act.RETRY, Act.CANCEL)
 """Kinds of action that have a budget, two bits each in this order; then the budget of all."""
 _BITS = {kind: 3 << 2 * place for place, kind in enumerate(FAULTS)}
 ALL_AT = 2 * len(FAULTS)
@@ -76,7 +78,7 @@ class Model:
         self.hosts = tuple(
             Host(side, setup, self.wires, truths, check_every) for side in (PREFILL, DECODE)
         )
-        self.processes = (*self.hosts, self.front)
+        self.processes: tuple[Process[Any], ...] = (*self.hosts, self.front)
         self._prefill_states = self.hosts[PREFILL].states.values
         self._decode_states = self.hosts[DECODE].states.values
         self._reduction = Reduction(self.wires, self.lanes)
@@ -141,6 +143,10 @@ class Model:
         budgets = state[BUDGETS_AT]
         if budgets & _BITS[Act.CRASH]:
             yield from (Act.CRASH * 16 + side for side in (PREFILL, DECODE))
+        if budgets & _BITS[Act.CANCEL]:
+            for number, stream in enumerate(self.front.states.values[state[ROUTER_AT]].streams):
+                if not stream.end and not stream.cancelled:
+                    yield Act.CANCEL * 16 + number
         for lane in lanes:
             if not state[LANES_AT + lane]:
                 continue
@@ -187,6 +193,8 @@ class Model:
         state = self._pay(state, kind)
         if kind == Act.CRASH:
             return self._crash(state, place)
+        if kind == Act.CANCEL:
+            return self._run(state, ROUTER_AT, Kind.CANCEL, place)
         if kind == Act.DUPLICATE:
             return self._receive(state, place, keep=True)
         at = LANES_AT + place

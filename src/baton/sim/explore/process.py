@@ -7,8 +7,8 @@ itself runs only when that triple is new; everything else is a look-up.
 from enum import IntEnum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from baton.core.events import Event
 from baton.core.effects import Effect
+from baton.core.events import Event
 from baton.sim.explore.store import Nodes
 from baton.sim.explore.violation import Violation, require
 
@@ -24,6 +24,7 @@ class Kind(IntEnum):
     ENGINE = 3
     PLANE = 4
     LOST = 5
+    CANCEL = 6
 
 
 class Outcome(NamedTuple):

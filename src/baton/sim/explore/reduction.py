@@ -7,19 +7,19 @@ cannot come to believe in it again), receiving it changes nothing, now or later,
 of the lane at once. That it changes nothing is not believed: the receiver's node is asked, and
 `require_no_effect` fails the search if it does anything.
 
-**Router first.** The router acts only on what it receives, and the workers act on one another
-and on it only through lanes. Take a state in which no crash and no time step may happen any more, a
-message from the decode worker waits at the router, and either one from the prefill worker waits too
-or no Prefill is on its way there (a prefill worker speaks to the router only to answer a
-Prefill; `require_answer` fails the search if it ever does otherwise). Until the router moves, nothing can add a
-choice to what it receives next, and what the workers do meanwhile commutes with what the router
-does: they take from other lanes and append behind the waiting messages. So in every run the first
-step of the router can be moved to the front, and only the router's steps are explored here (with
-loss and repetition of what it receives: a budget that is spent elsewhere in a run was not spent
-on that step). The set is persistent in the sense of partial-order reduction. Each step of the
-router consumes a message and sends none to itself, so no worker is ignored for ever. The checks
-look at one step of one process, at the two workers together (between them nothing is reduced) and
-at terminal states, so none can tell the orders apart.
+**Router first.** The router acts only on what it receives, and it meets the workers only in lanes.
+Take a state in which no crash and no early time step may happen any more, a message of the decode
+worker waits at the router, and either one of the prefill worker waits too or no Prefill is on its
+way there. (A prefill worker speaks to the router only to answer a Prefill; `require_answer` fails
+the search if it ever does otherwise.) Until the router moves, nothing can add a choice to what it
+receives next, and what the workers do meanwhile commutes with what the router does: they take from
+other lanes and append behind the waiting messages. So in every run the first step of the router can
+be moved to the front, and only the router's steps are explored here, with loss and repetition of
+what it receives. (That these draw on one budget does no harm: what a run spends elsewhere it does
+not spend on this step, in either order.) The set is persistent in the sense of partial-order
+reduction, and each step of the router consumes a message and sends it none, so no worker is
+ignored for ever. The checks look at one step of one process, at the two workers together (between
+them nothing is reduced) and at terminal states, so none of them can tell the orders apart.
 """
 
 from baton.core.events import Event, Received
@@ -27,6 +27,7 @@ from baton.core.messages import Prefill
 from baton.sim.explore.process import Outcome
 from baton.sim.explore.setup import NAMES, PREFILL
 from baton.sim.explore.store import Lanes
+from baton.sim.explore.violation import require
 from baton.sim.explore.wires import FROM_DECODE, FROM_PREFILL, TO_PREFILL, Wires
 
 ROUTER_LANES = (FROM_PREFILL, FROM_DECODE)
@@ -71,9 +72,9 @@ class Reduction:
 
 
 def require_no_effect(before: int, outcome: Outcome, text: str) -> None:
-    """Fail the search when a message that is left out would have done something."""
-    if outcome.state != before or outcome.sends or outcome.quiet:
-        raise AssertionError(f"a reduction is unsound: {text} has an effect")
+    """A stale message that does something breaks the fence, and this reduction with it."""
+    same = outcome.state == before and not outcome.sends and not outcome.quiet
+    require(same, f"a stale message has an effect: {text}")
 
 
 def require_answer(event: Event, outcome: Outcome) -> None:

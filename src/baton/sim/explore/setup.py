@@ -38,24 +38,31 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     num_duplicates: int = 1
     num_drops: int = 1
     num_retries: int = 1
+    num_cancels: int = 1
     num_faults: int = 1
-    """At most so many faults of all kinds in one run."""
+    """At most so many faults of all kinds together in one run."""
     direction: Direction = Direction.PUSH
 
     def __post_init__(self) -> None:
-        limits = (("num_requests", 1, 3), ("num_chunks", 1, 4))
-        faults = ("num_crashes", "num_duplicates", "num_drops", "num_retries")
-        faults = (*faults, "num_faults")
-        for name, least, most in (*limits, *((fault, 0, 3) for fault in faults)):
+        limits = [("num_requests", 1, 3), ("num_chunks", 1, 4)]
+        limits += [(name, 0, 3) for name in ("num_crashes", "num_duplicates", "num_drops")]
+        limits += [("num_retries", 0, 3), ("num_cancels", 0, 3), ("num_faults", 0, 12)]
+        for name, least, most in limits:
             value = getattr(self, name)
             if not least <= value <= most:
                 flag = "--" + name.removeprefix("num_")
                 raise ConfigError(f"{flag} is {value}; choose {least} to {most}")
 
     @property
-    def budgets(self) -> tuple[int, int, int, int, int]:
-        """Faults that may still happen: crashes, duplicates, drops, retries, all together."""
-        kinds = (self.num_crashes, self.num_duplicates, self.num_drops, self.num_retries)
+    def budgets(self) -> tuple[int, ...]:
+        """What may happen: crashes, duplicates, drops, retries, cancels, and all together."""
+        kinds = (
+            self.num_crashes,
+            self.num_duplicates,
+            self.num_drops,
+            self.num_retries,
+            self.num_cancels,
+        )
         most = min(self.num_faults, sum(kinds))
         return (*(min(kind, most) for kind in kinds), most)
 

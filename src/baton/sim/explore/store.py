@@ -82,6 +82,11 @@ class Nodes(Generic[Node]):
     def __len__(self) -> int:
         return len(self._pickles)
 
+    @property
+    def fingerprints(self) -> frozenset[tuple[object, ...]]:
+        """Every fingerprint that was met."""
+        return frozenset(self._prints.values)
+
     def freeze(self, node: Node) -> int:
         """The number of this node's fingerprint."""
         number = self._prints.number(fingerprint(node))

@@ -2,6 +2,7 @@
 
 from baton.core.effects import CancelIo, DigestChunk, MoveChunk
 from baton.core.ids import Role
+from baton.core.manifest import Grant
 from baton.core.messages import (
     Aborted,
     CreditReturn,
@@ -120,8 +121,15 @@ class Watcher:
             fence.colocated,
             grant.block_ids,
             grant.num_tokens,
+            0 if fence.colocated else self._num_chunks(grant),
         )
         return watch.replace(opened)
+
+    def _num_chunks(self, grant: Grant) -> int:
+        """How many chunks cover the grant: layers and blocks, each rounded up."""
+        geometry = grant.geometry
+        by_layer = -(-self._geometry.num_layers // geometry.chunk_layers)
+        return by_layer * -(-len(grant.block_ids) // geometry.chunk_blocks)
 
     def _published(self, watch: Watch, message: Published, rows: Rows, tables: Tables) -> Watch:
         fence = message.fence
@@ -133,6 +141,10 @@ class Watcher:
         opened = watch.reservation(fence.reservation_id)
         require(opened is not None, f"{fence.transfer_id} is published without a reservation")
         assert opened is not None
+        require(
+            opened.visible == tuple(range(opened.num_chunks)),
+            f"{fence.transfer_id} is published with only chunks {opened.visible} visible",
+        )
         truth = self._truths[fence.request_id].rows
         table = tables[fence.reservation_id]
         right = truth[:, : opened.num_tokens].tolist()
