@@ -91,6 +91,7 @@ def test_transfer_id_that_is_not_unique(direction):
         stage.run_for(700)
         if number in (2, 5):
             stage.crash(stage.destination)
+            stage.run_for(10_000)
     stage.finish_right()
     grants = [message.grant.fence for message in stage.kinds(Reserved)]
     assert len({fence.destination_epoch for fence in grants}) > 1

@@ -1,5 +1,7 @@
 """Memory is short: what is preempted, evicted or waited for stays exact and comes back."""
 
+import itertools
+
 import pytest
 
 from baton.core.messages import Prefill, Reserve
@@ -42,11 +44,11 @@ def test_second_transfer_after_a_preemption(direction):
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("seals", [0, 3])
-def test_success_without_blocks(direction, seals):
+@pytest.mark.parametrize("num_lost", [0, 3])
+def test_success_without_blocks(direction, num_lost):
     """A source seals only what it holds: with room for one prompt, the next one waits."""
-    stage = Stage(direction=direction, blocks=4, growth=0)
-    stage.lose = lambda n, s, r, m: type(m).__name__ == "Seal" and n < 12 + seals
+    stage, turn = Stage(direction=direction, blocks=4, growth=0), itertools.count()
+    stage.lose = lambda n, s, r, m: type(m).__name__ == "Seal" and next(turn) < num_lost
     for number in range(3):
         stage.submit(f"r{number}", prompt=12, first=20 * number, max_tokens=3)
     stage.finish_right()

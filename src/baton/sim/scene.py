@@ -29,6 +29,7 @@ OPTIONS: dict[str, Callable[[str], Any]] = {
     "attempt_timeout": _NUMBER,
     "ttft_budget": _NUMBER,
     "waiting": _NUMBER,
+    "worker_timeout": _NUMBER,
     "notify_us": _NUMBER,
 }
 """What a story may choose. Times are in milliseconds, `chunk` and `credit` in bytes."""
@@ -74,6 +75,7 @@ def calm_plan(options: Mapping[str, str]) -> Plan:
             attempt_timeout_ms=get("attempt_timeout", 60_000),
             ttft_budget_ms=get("ttft_budget", 120_000),
             max_waiting_requests=get("waiting", 512),
+            worker_timeout_ms=get("worker_timeout", 5_000),
         ),
         hardware=Hardware(control_jitter_us=0, notify_us=get("notify_us", 20)),
         replayed=True,
