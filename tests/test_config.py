@@ -125,6 +125,8 @@ def test_a_file_that_is_not_text_or_not_there_is_named(tmp_path):
         (["transfer.lease_ms=0"], "transfer.lease_ms"),
         (["transfer.retry_ms=0"], "transfer.retry_ms"),
         (["transfer.retry_ms=10000"], "transfer.retry_ms"),
+        (["transfer.capability_ttl_ms=0"], "transfer.capability_ttl_ms"),
+        (["transfer.capability_ttl_ms=499"], "transfer.capability_ttl_ms"),
         (["router.max_attempts=0"], "router.max_attempts"),
         (["router.ttft_budget_ms=0"], "router.ttft_budget_ms"),
         (["router.attempt_timeout_ms=0"], "router.attempt_timeout_ms"),

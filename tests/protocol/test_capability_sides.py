@@ -183,6 +183,13 @@ def test_revoked_routes_end_what_is_not_published_and_refuse_what_comes_late():
     assert worker.node.context.memory.pool.num_used == 0
 
 
+def test_only_the_router_revokes():
+    worker = DestinationWorker()
+    worker.from_source(RevokeRoutes(route_epoch=99))
+    assert worker.node.context.gate.revoked_below == 0 and worker.abort_reason == ""
+    assert worker.counters["unexpected_messages"] == 1
+
+
 def test_what_is_published_survives_a_revocation():
     worker = DestinationWorker()
     worker.deliver_all()

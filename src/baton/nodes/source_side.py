@@ -62,7 +62,7 @@ class SourceSide:
             return
         denial = self._rights.denial(message)
         if denial is not None:
-            transient = denial is CapabilityDenial.EXPIRED
+            transient = denial in (CapabilityDenial.EXPIRED, CapabilityDenial.LEDGER_FULL)
             reason = f"capability_{denial}"
             context.send(ROUTER, Denied(fence=fence, reason=reason, transient=transient))
             return
