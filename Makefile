@@ -8,7 +8,7 @@ ARGS ?=
 RUN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check smoke docs compare bench-handoff clean
+.PHONY: help setup serve test check smoke docs compare vopr explore bench-handoff clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -40,6 +40,12 @@ docs: setup ## regenerate the generated parts of docs/
 
 compare: setup ## replay prompts colocated and disaggregated and compare bit for bit
 	$(RUN)/baton compare --model $(MODEL) $(ARGS)
+
+vopr: setup ## serve simulated requests under random faults for ten minutes (ARGS="--minutes 60")
+	$(RUN)/baton vopr --start $$(date +%s) $(or $(ARGS),--minutes 10)
+
+explore: setup ## every interleaving of a small deployment with any one fault (ARGS="--requests 1 --faults 2")
+	$(RUN)/baton explore $(ARGS)
 
 bench-handoff: setup ## measure the handoff, the engine and the gateway against their limits
 	$(RUN)/python -m baton.bench.handoff $(ARGS)

@@ -9,6 +9,7 @@ from baton.cli import app
 from baton.core.ids import Direction
 from baton.core.messages import CreditReturn, SourceRelease
 from baton.nodes.destination_side import DestinationSide
+from baton.nodes.source_job import SourceJob
 from baton.nodes.source_side import SourceSide
 from baton.nodes.worker import Worker
 from baton.protocol.credits import CreditWindow
@@ -153,6 +154,18 @@ def free_blocks_before_the_source_is_quiet(patch: pytest.MonkeyPatch) -> None:
 
 def forget_to_repeat_the_seal(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SourceSide, "on_tick", lambda self: None)
+
+
+def move_without_a_right(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SourceJob, "__init__", _authorized_from_the_start(SourceJob.__init__))
+
+
+def _authorized_from_the_start(init: Callable[..., None]) -> Callable[..., None]:
+    def begin(self, *given, **named):
+        init(self, *given, **named)
+        self.is_authorized = True
+
+    return begin
 
 
 def let_both_lives_be_one(patch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ class Opened(NamedTuple):
     num_tokens: int
     num_chunks: int
     visible: tuple[int, ...] = ()
+    authorized: bool = False
 
 
 class Watch(NamedTuple):
@@ -81,6 +82,10 @@ def own_write(name: str, watch: Watch, reservation_id: int, blocks: tuple[int, .
         f"bytes landed at {name} for reservation {reservation_id:#x}, which owns nothing there",
     )
     assert opened is not None
+    require(
+        opened.authorized,
+        f"bytes landed at {name} for {opened.transfer_id} before its right was spent there",
+    )
     require(
         set(blocks) <= set(opened.block_ids),
         f"bytes landed at {name} in blocks {blocks}; the grant is {opened.block_ids}",

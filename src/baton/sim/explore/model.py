@@ -5,7 +5,7 @@ are left, and the numbered lanes. What can happen: the first message of a lane i
 engine or the plane of a worker makes a step, a fault, or time passes to the next deadline.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -34,6 +34,7 @@ from baton.sim.explore.wires import (
     RECEIVERS,
     SENDERS,
     SUPERVISOR,
+    TO_PREFILL,
     Wires,
 )
 
@@ -61,6 +62,8 @@ class Act(IntEnum):
 FAULTS = (Act.CRASH, Act.DUPLICATE, Act.DROP, Act.RETRY, Act.CANCEL)
 """Kinds of action that have a budget, two bits each in this order; then the budget of all."""
 _BITS = {kind: 3 << 2 * place for place, kind in enumerate(FAULTS)}
+_KINDS = (*(Kind.RECEIVE for _ in CONTROL), Kind.ARRIVE, Kind.LOST)
+_MOVES_ALL = _BITS[Act.CRASH] | _BITS[Act.RETRY]
 ALL_AT = 2 * len(FAULTS)
 _COST = {kind: (1 << 2 * place) + (1 << ALL_AT) for place, kind in enumerate(FAULTS)}
 
@@ -79,8 +82,9 @@ class Model:
             Host(side, setup, self.wires, truths, check_every) for side in (PREFILL, DECODE)
         )
         self.processes: tuple[Process[Any], ...] = (*self.hosts, self.front)
-        self._prefill_states = self.hosts[PREFILL].states.values
-        self._decode_states = self.hosts[DECODE].states.values
+        self._budgets = sum(n << 2 * place for place, n in enumerate(setup.budgets))
+        self.steps = tuple(process.step for process in self.processes)
+        self._own: tuple[dict[int, tuple[int, ...]], ...] = ({}, {})
         self._reduction = Reduction(self.wires, self.lanes)
         self._moves: dict[tuple[int, int, int, int], tuple[Outcome, int, int]] = {}
         self._next_times: dict[State, int] = {}
@@ -91,12 +95,12 @@ class Model:
         """Both workers have joined and know each other; every request was just submitted."""
         router = self.front.start(self.setup.router())
         sides = [host.fresh(1, 0) for host in self.hosts]
-        budgets = sum(n << 2 * place for place, n in enumerate(self.setup.budgets))
-        state = (*sides, router, 0, budgets, *(0,) * NUM_LANES)
+        state = (*sides, router, 0, self._budgets, *(0,) * NUM_LANES)
         for side, lane in ((PREFILL, FROM_PREFILL), (DECODE, FROM_DECODE)):
             state = self._push(state, lane, self.wires.number(self.setup.hello(side, 1)))
         while any(state[LANES_AT:]):
-            state = self.apply(state, next(self._deliveries(state)))
+            lane = next(lane for lane in range(NUM_LANES) if state[LANES_AT + lane])
+            state = self.apply(state, Act.RECEIVE * 16 + lane)
         for request in self.setup.requests():
             number = self.wires.number(Submitted(request=request))
             state = self._run(state, ROUTER_AT, Kind.LOST, number)
@@ -111,21 +115,31 @@ class Model:
     def actions(self, state: State) -> list[int]:
         """Everything that can happen in a state; nothing in a terminal one."""
         budgets = state[BUDGETS_AT]
-        quiet = not budgets & (_BITS[Act.CRASH] | _BITS[Act.RETRY])
-        if self._reduce and quiet and self._reduction.router_goes_first(state[LANES_AT:]):
+        heard = state[LANES_AT + FROM_DECODE]
+        if heard and not budgets & _MOVES_ALL and self._router_goes_first(state):
             return self._router_actions(state)
-        found = list(self._deliveries(state))
-        for side, values in enumerate((self._prefill_states, self._decode_states)):
-            worker = values[state[side]]
-            if worker.batch is not None:
-                found.append(Act.ENGINE * 16 + side)
-            if worker.plane:
-                found.append(Act.PLANE * 16 + side)
+        found = [action for action, lane in enumerate(state[LANES_AT:]) if lane]
+        found += self._own_actions(PREFILL, state[PREFILL])
+        found += self._own_actions(DECODE, state[DECODE])
         if not found and self._next_time(state):
             found.append(Act.TIME * 16)
         if found and budgets:
             found += self._faults(state, (*CONTROL, NOTIFY))
         return found
+
+    def _own_actions(self, side: int, at: int) -> tuple[int, ...]:
+        """What the engine and the plane of a worker can do."""
+        found = self._own[side].get(at)
+        if found is None:
+            worker = self.hosts[side].states.values[at]
+            engine = (Act.ENGINE * 16 + side,) if worker.batch is not None else ()
+            plane = (Act.PLANE * 16 + side,) if worker.plane else ()
+            found = self._own[side][at] = engine + plane
+        return found
+
+    def _router_goes_first(self, state: State) -> bool:
+        from_prefill, to_prefill = state[LANES_AT + FROM_PREFILL], state[LANES_AT + TO_PREFILL]
+        return self._reduce and self._reduction.router_goes_first(from_prefill, to_prefill)
 
     def _router_actions(self, state: State) -> list[int]:
         lanes = [lane for lane in (*ROUTER_LANES, SUPERVISOR) if state[LANES_AT + lane]]
@@ -133,11 +147,6 @@ class Model:
         if state[BUDGETS_AT]:
             found += self._faults(state, ROUTER_LANES)
         return found
-
-    def _deliveries(self, state: State) -> Iterator[int]:
-        for lane in range(NUM_LANES):
-            if state[LANES_AT + lane]:
-                yield Act.RECEIVE * 16 + lane
 
     def _faults(self, state: State, lanes: tuple[int, ...]) -> Iterator[int]:
         budgets = state[BUDGETS_AT]
@@ -180,9 +189,9 @@ class Model:
 
     def apply(self, state: State, action: int) -> State:
         """The state after an action. Raises Violation."""
+        if action < NUM_LANES:  # most are; Act.RECEIVE is 0
+            return self._receive(state, action, keep=False)
         kind, place = divmod(action, 16)
-        if kind == Act.RECEIVE:
-            return self._receive(state, place, keep=False)
         if kind == Act.ENGINE:
             return self._run(state, place, Kind.ENGINE, 0)
         if kind == Act.PLANE:
@@ -211,20 +220,16 @@ class Model:
         number, rest = self.lanes.pop(state[at])
         if not keep:
             state = (*state[:at], rest, *state[at + 1 :])
-        kind = Kind.RECEIVE
-        if lane >= NOTIFY:
-            kind = Kind.ARRIVE if lane == NOTIFY else Kind.LOST
-        return self._run(state, RECEIVERS[lane], kind, number)
+        return self._run(state, RECEIVERS[lane], _KINDS[lane], number)
 
     def _run(self, state: State, at: int, kind: Kind, argument: int) -> State:
-        outcome = self.processes[at].step(state[at], kind, argument, state[NOW_AT])
+        outcome = self.steps[at](state[at], kind, argument, state[NOW_AT])
         return self._after(state, at, outcome)
 
     def _after(self, state: State, at: int, outcome: Outcome) -> State:
         found = list(state)
         found[at] = outcome.state
-        prefill, decode = self._prefill_states, self._decode_states
-        if prefill[found[PREFILL]].epoch + decode[found[DECODE]].epoch > 2 and self._reduce:
+        if found[BUDGETS_AT] != self._budgets and self._reduce and self._has_crashed(found):
             self._send_living(found, outcome)
             self._forget_first_life(found, at)
         else:
@@ -233,6 +238,10 @@ class Model:
         if outcome.quiet:
             self._check_quiet(state, outcome.quiet)
         return tuple(found)
+
+    def _has_crashed(self, state: Sequence[int]) -> bool:
+        first = self.hosts[PREFILL].states.values[state[PREFILL]].epoch == 1
+        return not first or self.hosts[DECODE].states.values[state[DECODE]].epoch > 1
 
     def _send_living(self, found: list[int], outcome: Outcome) -> None:
         """Append what is sent, except to a life that is over."""
@@ -358,12 +367,12 @@ class Model:
         """How each request ended."""
         return tuple(s.end for s in self.front.states.values[state[ROUTER_AT]].streams)
 
-    def check_terminal(self, state: State, budgets: int) -> None:
+    def check_terminal(self, state: State) -> None:
         """Every request ended, nothing is held, and without a fault nothing failed."""
         ends = self.ends(state)
         for number, end in enumerate(ends):
             require(bool(end), f"r{number} never ended")
-            faultless = state[BUDGETS_AT] == budgets
+            faultless = state[BUDGETS_AT] == self._budgets
             require(not faultless or end == "finished", f"r{number} {end} without any fault")
         held = self.describe_held(state)
         require(not held, f"everything is quiet and {held}")

@@ -28,7 +28,7 @@ from baton.sim.explore.process import Outcome
 from baton.sim.explore.setup import NAMES, PREFILL
 from baton.sim.explore.store import Lanes
 from baton.sim.explore.violation import require
-from baton.sim.explore.wires import FROM_DECODE, FROM_PREFILL, TO_PREFILL, Wires
+from baton.sim.explore.wires import FROM_DECODE, FROM_PREFILL, Wires
 
 ROUTER_LANES = (FROM_PREFILL, FROM_DECODE)
 
@@ -42,11 +42,9 @@ class Reduction:
         self._prefills: dict[int, bool] = {}
         self._living: dict[int, int] = {}
 
-    def router_goes_first(self, lanes: tuple[int, ...]) -> bool:
-        """True when, without crashes and time steps, only the router needs to move."""
-        if not lanes[FROM_DECODE]:
-            return False
-        return bool(lanes[FROM_PREFILL]) or not self._brings_prefill(lanes[TO_PREFILL])
+    def router_goes_first(self, from_prefill: int, to_prefill: int) -> bool:
+        """True when only the router needs to move, given that the decode worker spoke to it."""
+        return bool(from_prefill) or not self._brings_prefill(to_prefill)
 
     def _brings_prefill(self, lane: int) -> bool:
         found = self._prefills.get(lane)

@@ -22,7 +22,7 @@ def title(setup: Setup) -> str:
 
 def lines(result: Result, model: Model) -> Iterator[str]:
     """A result in lines."""
-    rate = result.num_states / max(result.seconds, 1e-9)
+    rate = result.num_states / max(result.cpu_seconds, 1e-9)
     looked_up = result.num_lookups / max(1, result.num_lookups + result.num_node_steps)
     yield (
         f"  {result.num_states:,} states, {result.num_transitions:,} transitions, "
@@ -31,8 +31,8 @@ def lines(result: Result, model: Model) -> Iterator[str]:
     for ends, count in sorted(result.ends.items()):
         yield f"  {count:,} terminal: {ends}"
     yield (
-        f"  {result.seconds:.1f} s, {rate:,.0f} states/s; nodes ran {result.num_node_steps:,} "
-        f"steps, {looked_up:.2%} of all steps were known"
+        f"  {result.seconds:.1f} s, {result.cpu_seconds:.1f} s of one core, {rate:,.0f} states/s; "
+        f"nodes ran {result.num_node_steps:,} steps, {looked_up:.2%} of all steps were known"
     )
     if result.num_checks:
         yield f"  {result.num_checks:,} known steps were run again from another way: all equal"

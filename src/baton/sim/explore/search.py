@@ -8,7 +8,7 @@ from struct import Struct
 
 import msgspec
 
-from baton.sim.explore.model import BUDGETS_AT, STATE_SIZE, Model, State
+from baton.sim.explore.model import STATE_SIZE, Model, State
 from baton.sim.explore.violation import Violation
 
 
@@ -27,6 +27,7 @@ class Result(msgspec.Struct, kw_only=True):
     num_terminal: int = 0
     depth: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     exhausted: bool = False
     ends: dict[str, int] = {}
     """Terminal states by how the requests ended in them."""
@@ -60,7 +61,7 @@ class Search:
 
     def run(self) -> Result:
         """Explore until nothing is new, a promise is broken, or a limit is reached."""
-        began = time.perf_counter()
+        began, self._cpu_began = time.perf_counter(), time.process_time()
         try:
             frontier = [self._start()]
             while frontier and self._within(began):
@@ -76,7 +77,6 @@ class Search:
 
     def _start(self) -> bytes:
         state = self.model.initial()
-        self._budgets = state[BUDGETS_AT]
         packed = self._layout.pack(*state)
         self._seen.add(packed)
         self._parents.append(0)
@@ -117,7 +117,7 @@ class Search:
         self.result.num_terminal += 1
         self._ends[", ".join(sorted(self.model.ends(state)))] += 1
         try:
-            self.model.check_terminal(state, self._budgets)
+            self.model.check_terminal(state)
         except Violation as error:
             self._broken(str(error), index, None)
             return False
@@ -135,6 +135,7 @@ class Search:
         result = self.result
         result.num_states = len(self._seen)
         result.seconds = time.perf_counter() - began
+        result.cpu_seconds = time.process_time() - self._cpu_began
         result.ends = dict(self._ends)
         result.num_node_steps = sum(process.num_steps for process in self.model.processes)
         result.num_lookups = sum(process.num_hits for process in self.model.processes)

@@ -5,6 +5,7 @@ from baton.core.ids import Role
 from baton.core.manifest import Grant
 from baton.core.messages import (
     Aborted,
+    Authorized,
     CreditReturn,
     Message,
     Published,
@@ -94,6 +95,10 @@ class Watcher:
                 return self._published(watch, message, rows, tables), ()
             case Aborted():
                 return self._aborted(watch, message, orders, batch)
+            case Authorized(fence=fence):
+                opened = watch.reservation(fence.reservation_id)
+                if opened is not None:
+                    watch = watch.replace(opened._replace(authorized=True))
             case CreditReturn(fence=fence, chunk_ids=chunk_ids):
                 opened = watch.reservation(fence.reservation_id)
                 visible = set(opened.visible) if opened is not None else set()
