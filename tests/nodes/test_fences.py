@@ -1,0 +1,306 @@
+"""Who is heard: a word of another life, party, generation or reservation changes nothing."""
+
+import msgspec
+import pytest
+
+from baton.config import RouterConfig, TransferConfig
+from baton.core import effects, events
+from baton.core.ids import Direction, Fence, Role, Schedule
+from baton.core.messages import (
+    AbortTransfer,
+    Authorized,
+    Cancel,
+    CreditReturn,
+    Denied,
+    Done,
+    DoneAck,
+    Envelope,
+    Load,
+    Message,
+    PeerUp,
+    Present,
+    Published,
+    Renew,
+    Reserve,
+    Reserved,
+    SourceFailed,
+    SourceRelease,
+    TokenRow,
+    TokenRows,
+    TransferQuiesced,
+)
+from baton.core.request import Request, SamplingParams, Token, Usage
+from baton.nodes.record import RequestRecord
+from baton.nodes.router import Router
+from tests.nodes.cluster import ROUTER, Cluster
+from tests.nodes.test_fleet import KEY, hello, info
+from tests.protocol.destination_worker import DestinationWorker, peer
+from tests.protocol.handoff import FENCE, REQUEST, capability, replace
+from tests.protocol.source_worker import SourceWorker
+
+# -- workers ---------------------------------------------------------------------------------------
+
+
+def test_a_live_worker_that_is_no_party_cannot_release_a_copy():
+    worker = SourceWorker()
+    worker.from_router(PeerUp(info=peer("d1", 3)))
+    worker.prefill()
+    worker.computed()
+    for number in range(8):
+        chunk_id = worker.writes()[number]
+        worker.moved(chunk_id)
+        worker.from_destination(CreditReturn(fence=FENCE, chunk_ids=(chunk_id,)))
+    worker.receive("d1", 3, SourceRelease(fence=FENCE))
+    assert worker.job is not None
+    worker.from_destination(SourceRelease(fence=FENCE))
+    assert worker.job is None
+
+
+def reserve(fence: Fence) -> Reserve:
+    return Reserve(
+        fence=replace(fence, reservation_id=0),
+        request=REQUEST,
+        output_token_ids=(),
+        direction=Direction.PUSH,
+        schedule=Schedule.LAYER,
+        route_epoch=2,
+    )
+
+
+@pytest.mark.parametrize("epoch", [6, 8])
+def test_the_routers_word_to_another_life_of_a_worker_is_not_for_this_one(epoch):
+    worker = DestinationWorker()
+    asked = reserve(replace(FENCE, generation=4, destination_epoch=epoch))
+    before = len(worker.sent())
+    worker.from_router(asked)
+    assert len(worker.sent()) == before and len(worker.node.destination.incoming) == 1
+    assert worker.counters["stale_messages"] == 1
+
+
+def test_a_word_about_another_reservation_of_the_same_generation_changes_nothing():
+    worker = DestinationWorker(authorized=False)
+    other = replace(worker.grant.fence, reservation_id=12)
+    worker.from_source(SourceFailed(fence=other, reason="x"))
+    worker.from_source(Present(fence=other, capability=capability(worker.grant)))
+    assert worker.abort_reason == ""
+    assert not [m for m in worker.sent() if isinstance(m, Authorized)]
+    worker.present()
+    worker.deliver_all()
+    worker.seal()
+    assert worker.is_published
+
+
+def test_an_aborting_reservation_lets_nobody_in():
+    worker = DestinationWorker(authorized=False)
+    worker.from_router(Cancel(fence=worker.grant.fence, reason="disconnect"))
+    worker.present()
+    assert not [m for m in worker.sent() if isinstance(m, Authorized)]
+    assert worker.node.context.gate.num_nonces == 0
+
+
+def test_a_repeated_notification_does_not_stand_for_the_missing_chunk():
+    worker = DestinationWorker()
+    *seven, last = worker.plan
+    for spec in seven:
+        worker.arrive(spec)
+        worker.read_back(spec)
+    worker.arrive(seven[0])
+    worker.seal()
+    assert not worker.is_published and worker.abort_reason == ""
+    worker.arrive(last)
+    worker.read_back(last)
+    assert worker.is_published
+
+
+def test_a_reservation_that_arrives_after_its_cancel_is_not_opened():
+    worker = DestinationWorker()
+    late = replace(FENCE, generation=5, reservation_id=0)
+    worker.from_router(Cancel(fence=late, reason="disconnect"))
+    worker.from_router(reserve(late))
+    denied = [m for m in worker.sent("router") if isinstance(m, Denied)]
+    assert [m.reason for m in denied] == ["stale_generation"]
+    assert late.transfer_id not in worker.node.destination.incoming
+
+
+def test_a_seal_without_a_reservation_is_never_acknowledged_as_published():
+    worker = DestinationWorker()
+    fence, manifest = worker.grant.fence, worker.manifest()
+    worker.from_router(Cancel(fence=fence, reason="disconnect"))
+    worker.from_source(TransferQuiesced(fence=fence))
+    worker.feed(events.IoQuiesced(reservation_id=fence.reservation_id))
+    assert not worker.node.destination.incoming
+    worker.seal(manifest, fence=fence)
+    answers = [type(m) for m in worker.sent("p0")]
+    assert answers[-1] is AbortTransfer and SourceRelease not in answers
+
+
+def test_each_side_renews_the_others_lease_while_nothing_else_is_said():
+    """A prompt may wait for its turn much longer than a lease."""
+    source, destination = SourceWorker(), DestinationWorker()
+    source.prefill()
+    lease_us = destination.node.context.transfer.lease_ms * 1000
+    for step in range(1, 9):
+        now_us = step * lease_us // 2
+        for node, other in ((source.node, destination), (destination.node, source)):
+            found = node.handle(events.Tick(), now_us)
+            renewals = [e.message for e in found if isinstance(getattr(e, "message", 0), Renew)]
+            assert [len(m.fences) for m in renewals] == [1]
+            sender = (node.context.worker_id, node.context.epoch)
+            envelope = Envelope(
+                sender_id=sender[0],
+                sender_epoch=sender[1],
+                message=Renew(fences=(other_fence(other),)),
+            )
+            other.node.handle(events.Received(envelope=envelope), now_us)
+    assert source.job is not None and not source.job.is_aborting
+    assert destination.node.destination.incoming[FENCE.transfer_id].transfer.abort_reason == ""
+
+
+def other_fence(worker: SourceWorker | DestinationWorker) -> Fence:
+    return FENCE if isinstance(worker, SourceWorker) else worker.grant.fence
+
+
+def test_no_two_lives_of_a_worker_mint_the_same_reservation():
+    first = Cluster().hosts["decode-1"]
+    first.node.context.mint_reservation_id()
+    ids = set()
+    for epoch in (1, 2, 3):
+        first.node.context.epoch = epoch
+        ids |= {first.node.context.mint_reservation_id() & ~0xFFFF_FFFF}
+    assert len(ids) == 3
+
+
+# -- router ----------------------------------------------------------------------------------------
+
+REQUESTED = Request(
+    request_id="r", prompt_token_ids=(1, 2, 3), sampling=SamplingParams(max_tokens=8)
+)
+CURRENT = Fence(
+    tenant_id="t",
+    request_id="r",
+    generation=3,
+    attempt=2,
+    source_id="p",
+    source_epoch=1,
+    destination_id="d",
+    destination_epoch=2,
+    reservation_id=7,
+)
+OTHERS = {
+    "older generation": {"generation": 2},
+    "newer generation": {"generation": 4},
+    "source": {"source_id": "p2"},
+    "source epoch": {"source_epoch": 9},
+    "destination": {"destination_id": "d2"},
+    "destination epoch": {"destination_epoch": 1},
+    "reservation": {"reservation_id": 8},
+}
+
+
+@pytest.mark.parametrize("changes", OTHERS.values(), ids=OTHERS)
+def test_only_the_attempt_that_counts_is_heard(changes):
+    record = RequestRecord(REQUESTED, 0, 1)
+    assert not record.is_current(CURRENT), "nothing was tried yet"
+    record.fence = CURRENT
+    assert record.is_current(CURRENT)
+    assert not record.is_current(msgspec.structs.replace(CURRENT, **changes))
+
+
+class Serving:
+    """A router that has just started the first attempt of request r on p and d."""
+
+    def __init__(self) -> None:
+        self.router = Router(RouterConfig(), TransferConfig(), signer=KEY)
+        hello(self.router, info("p", Role.PREFILL))
+        hello(self.router, info("d", epoch=2))
+        self.feed(events.Submitted(request=REQUESTED))
+        self.record = self.router.records["r"]
+        self.fence = self.record.fence
+
+    def feed(self, event: events.Event) -> list[effects.Effect]:
+        return self.router.handle(event, 5)
+
+    def hear(self, message: Message, *, epoch: int = 2) -> list[tuple[str, Message]]:
+        """A word of d, in one of its lives; what the router says to it."""
+        envelope = Envelope(sender_id="d", sender_epoch=epoch, message=message)
+        found = self.feed(events.Received(envelope=envelope))
+        return [(e.to, e.message) for e in found if isinstance(e, effects.Send)]
+
+    def publish(self) -> None:
+        """The first attempt decodes from now on."""
+        self.record.fence = msgspec.structs.replace(self.fence, reservation_id=7)
+        self.record.machine.feed("grant")
+        self.hear(Published(fence=self.record.fence, cached_tokens=0))
+
+
+def rows(generation: int, token_id: int, index: int = 0) -> TokenRows:
+    token = Token(index=index, token_id=token_id)
+    return TokenRows(rows=(TokenRow(request_id="r", generation=generation, token=token),))
+
+
+def test_tokens_of_another_generation_are_not_delivered():
+    serving = Serving()
+    serving.publish()
+    for generation in (0, 2):
+        serving.hear(rows(generation, token_id=9))
+    assert serving.record.outputs == []
+    assert serving.router.counters["stale_tokens"] == 2
+    serving.hear(rows(1, token_id=5))
+    assert [token.token_id for token in serving.record.outputs] == [5]
+
+
+def test_a_dead_life_tells_the_router_nothing():
+    serving = Serving()
+    load = msgspec.structs.replace(DestinationWorker().node.snapshot(), version=99)
+    serving.hear(Load(snapshot=load), epoch=1)
+    assert serving.router.fleet.get("d").snapshot is None
+    assert serving.router.counters["stale_messages"] == 1
+
+
+def test_both_legs_hear_of_a_cancel():
+    serving = Serving()
+    found = serving.feed(events.Cancelled(request_id="r", reason="disconnect"))
+    told = [e.to for e in found if isinstance(e, effects.Send) and isinstance(e.message, Cancel)]
+    assert sorted(told) == ["d", "p"]
+
+
+def test_a_superseded_attempt_is_told_to_let_go():
+    serving = Serving()
+    old = msgspec.structs.replace(serving.fence, generation=0, reservation_id=4)
+    told = serving.hear(Published(fence=old, cached_tokens=0))
+    assert sorted((to, type(m).__name__) for to, m in told) == [("d", "Cancel"), ("p", "Cancel")]
+    done = Done(
+        fence=old,
+        finish_reason="length",
+        usage=Usage(prompt_tokens=3, completion_tokens=1, cached_tokens=0),
+        kv_digest="",
+    )
+    assert serving.hear(done) == [("d", DoneAck(fence=old))]
+
+
+def test_what_nobody_has_answered_is_said_again_within_the_attempt():
+    cluster = Cluster()
+    cluster.run(lambda: not cluster.router.missing(cluster.now_us))
+    lost: list[tuple[str, Message]] = []
+    cluster.drop = lambda sender, receiver, message: (
+        sender == ROUTER
+        and isinstance(message, Reserve)
+        and len(lost) < 2
+        and not lost.append((receiver, message))
+    )
+    cluster.submit("r", list(range(20)))
+    cluster.run(lambda: any(isinstance(m, Reserved) for _, _, m in cluster.sent))
+    assert len(lost) == 2 and cluster.router.records["r"].attempt == 1
+
+
+def test_a_failed_source_is_avoided_by_the_next_attempt():
+    cluster = Cluster(("prefill", "prefill", "decode"))
+    cluster.run(lambda: not cluster.router.missing(cluster.now_us))
+    cluster.submit("r", list(range(40)))
+    cluster.run(lambda: cluster.router.records["r"].state == "PREFILLING")
+    fence = cluster.router.records["r"].fence
+    failed = SourceFailed(fence=fence, reason="x")
+    envelope = Envelope(sender_id=fence.source_id, sender_epoch=fence.source_epoch, message=failed)
+    cluster.feed("decode-2", envelope)
+    cluster.run(lambda: cluster.router.records["r"].attempt == 2)
+    assert cluster.router.records["r"].fence.source_id not in ("", fence.source_id)
