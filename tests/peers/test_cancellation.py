@@ -123,3 +123,18 @@ def test_cancel_storm(mode):
     stage.finish()
     for number in range(0, 24, 2):
         stage.assert_right(f"r{number}")
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("unheard", ["AbortTransfer", "Cancel"])
+def test_disconnect_that_one_of_two_ways_does_not_carry(direction, unheard):
+    """The source hears of it from the router and from its peer; either of them is enough."""
+    stage = Stage(direction=direction, batch=8, blocks=256, lease=60_000)
+    stage.submit(prompt=400)
+    stage.until(lambda: stage.traced("prefill_started"))
+    stage.lose = lambda n, s, r, m: r == "prefill-0" and type(m).__name__ == unheard
+    stage.world.cancel("r", "disconnect")
+    stage.run_for(1_500)
+    assert not stage.source.node.source.jobs, "fifty batches would have taken eighteen"
+    stage.finish()
+    assert stage.end().finish_reason == "cancelled"
