@@ -4,8 +4,8 @@ import pytest
 
 from baton.protocol.destination import DestinationTransfer
 from baton.sim.draw import draw_plan
-from baton.sim.narrate import Narrator
 from baton.sim.shrink import shrink
+from baton.sim.telling import Teller
 from baton.sim.vopr import run_plan
 
 
@@ -37,12 +37,11 @@ def test_a_failing_plan_shrinks_to_one_request_and_one_corrupt_chunk(blind):
     assert len(small.arrivals) == 1
     assert [fault.kind for fault in small.counted] == ["corrupt"]
     assert small.scheduled == ()
-    narrator = Narrator()
-    again = run_plan(small, narrator.take)
+    teller = Teller()
+    again = run_plan(small, teller)
     assert again.checker == outcome.checker
-    lines = list(narrator.lines())
-    assert len(lines) < 200
-    assert any("sealed" in line for line in lines)
+    assert len(teller.lines) < 200
+    assert any("sealed" in line for line in teller.lines)
 
 
 def test_shrinking_never_returns_a_plan_that_fails_otherwise(blind):

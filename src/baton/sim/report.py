@@ -8,9 +8,9 @@ from rich.table import Table
 
 from baton.sim.campaign import Tally, campaign
 from baton.sim.draw import draw_plan
-from baton.sim.narrate import Narrator
 from baton.sim.plan import Plan, plan_lines
 from baton.sim.shrink import shrink
+from baton.sim.telling import Teller
 from baton.sim.vopr import Outcome, run_plan
 
 _MAX_STORY_LINES = 200
@@ -20,10 +20,9 @@ def replay(seed: int, console: Console, *, story: bool, shrinking: bool) -> int:
     """Run one seed and print its plan, its outcome and its trace hash; 1 if it fails."""
     plan = draw_plan(seed)
     _print(console, plan_lines(plan))
-    narrator = Narrator()
-    outcome = run_plan(plan, narrator.take if story else None)
-    if story:
-        _print(console, list(narrator.lines()))
+    teller = Teller()
+    outcome = run_plan(plan, teller if story else None)
+    _print(console, teller.lines)
     _print(
         console,
         [
@@ -69,9 +68,9 @@ def run_range(
 
 def _explain(console: Console, plan: Plan, outcome: Outcome, *, shrinking: bool) -> None:
     small = shrink(plan, outcome) if shrinking else plan
-    narrator = Narrator()
-    again = run_plan(small, narrator.take)
-    lines = list(narrator.lines())
+    teller = Teller()
+    again = run_plan(small, teller)
+    lines = teller.lines
     _print(console, ["", f"broken: {outcome.checker}: {outcome.text}", "the smallest plan found:"])
     _print(console, plan_lines(small))
     if len(lines) > _MAX_STORY_LINES:

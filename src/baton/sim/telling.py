@@ -110,14 +110,14 @@ def delivery_text(request_id: str, delivery: Delivery) -> str:
 
 
 class Teller(Observer):
-    """Collects lines; times count from `start_us`."""
+    """Collects lines; times count from `start_us`. With `silent` it only keeps up with counters."""
 
     name = "teller"
 
-    def __init__(self) -> None:
+    def __init__(self, *, silent: bool = False) -> None:
         self.lines: list[str] = []
         self.start_us = 0
-        self.quiet_start = True
+        self.silent = silent
         self._now_us = 0
         self._counts: dict[str, Counter[str]] = {}
         self._transfers: dict[int, str] = {}
@@ -125,7 +125,7 @@ class Teller(Observer):
 
     def say(self, now_us: int, actors: str, text: str) -> None:
         """Add a line, unless the story has not begun."""
-        if not self.quiet_start:
+        if not self.silent:
             at_ms = (now_us - self.start_us) / 1000
             self.lines.append(f"{at_ms:>10.3f}  {actors:<{_ACTORS}} {text}".rstrip())
 

@@ -89,7 +89,7 @@ class _Stage:
 
     def __init__(self) -> None:
         self._built: tuple[World, Tampering] | None = None
-        self._teller = Teller()
+        self._teller = Teller(silent=True)
         self._names: list[str] = []
         self._options: dict[str, str] = {}
 
@@ -164,13 +164,13 @@ class _Stage:
             plan = calm_plan(options)
         except ValueError as error:
             raise _Refusal(str(error)) from error
-        self._teller = Teller()
+        self._teller = Teller(silent=True)
         world = World(plan, [*all_checkers(), self._teller])
         self._built = world, Tampering(world, self._teller)
         timeline = world.timeline
         self._until(lambda: self._introduced, "every worker to know every other")
         timeline.run_until(timeline.now_us + _SETTLE_US)
-        self._teller.start_us, self._teller.quiet_start = timeline.now_us, False
+        self._teller.start_us, self._teller.silent = timeline.now_us, False
 
     @property
     def _introduced(self) -> bool:

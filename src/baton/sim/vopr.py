@@ -7,14 +7,12 @@ from typing import NoReturn
 import msgspec
 
 from baton.core.delivery import Failed, Finished
-from baton.core.effects import Trace
-from baton.core.events import Event
 from baton.core.request import Request, SamplingParams
 from baton.errors import BatonError
 from baton.sim.checks import all_checkers
 from baton.sim.checks.leaks import leftovers
 from baton.sim.faults import Counted
-from baton.sim.observer import Violation
+from baton.sim.observer import Observer, Violation
 from baton.sim.plan import Arrival, Plan
 from baton.sim.world import World
 
@@ -44,9 +42,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return not self.checker
 
 
-def run_plan(plan: Plan, log: Callable[[int, str, Event | Trace], None] | None = None) -> Outcome:
-    """Run a plan to its end or to the first violation."""
-    run = _Run(plan, log)
+def run_plan(plan: Plan, watcher: Observer | None = None) -> Outcome:
+    """Run a plan to its end or to the first violation; `watcher` sees everything first."""
+    run = _Run(plan, watcher)
     checker = text = ""
     try:
         run.play()
@@ -71,9 +69,9 @@ def _place(error: BaseException) -> str:
 class _Run:
     """One run and its phases."""
 
-    def __init__(self, plan: Plan, log: Callable[[int, str, Event | Trace], None] | None) -> None:
+    def __init__(self, plan: Plan, watcher: Observer | None) -> None:
         self.plan = plan
-        self.world = World(plan, all_checkers(), log)
+        self.world = World(plan, [*([watcher] if watcher else []), *all_checkers()])
 
     def play(self) -> None:
         """Every phase in order; a violation ends them."""

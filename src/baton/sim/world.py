@@ -8,7 +8,6 @@ import msgspec
 
 from baton.core import effects, events
 from baton.core.delivery import Delivery, Failed, Finished
-from baton.core.effects import Trace
 from baton.core.events import Event
 from baton.core.messages import Envelope
 from baton.nodes.context import ROUTER
@@ -47,7 +46,6 @@ class World:
         self,
         plan: Plan,
         observers: Sequence[Observer] = (),
-        log: Callable[[int, str, Event | Trace], None] | None = None,
     ) -> None:
         self.plan = plan
         self.key = KEY
@@ -71,7 +69,6 @@ class World:
         self.workers: dict[str, SimWorker] = {}
         self._hash = hashlib.blake2b(digest_size=16)
         self._encoder = msgspec.msgpack.Encoder()
-        self._log = log
         for ordinal, worker_id in enumerate(plan.worker_ids):
             self._start(worker_id, ordinal)
         for arrival in plan.arrivals:
@@ -92,13 +89,6 @@ class World:
         self.num_events += 1
         self._hash.update(b"%d %s " % (self.timeline.now_us, place.encode()))
         self._hash.update(self._encoder.encode(event))
-        if self._log is not None:
-            self._log(self.timeline.now_us, place, event)
-
-    def trace(self, place: str, trace: Trace) -> None:
-        """Book what a node says about itself."""
-        if self._log is not None:
-            self._log(self.timeline.now_us, place, trace)
 
     @property
     def trace_hash(self) -> str:
@@ -222,7 +212,7 @@ class World:
                 case effects.Deliver(request_id=request_id, delivery=delivery):
                     self.deliveries[request_id].append(delivery)
                 case effects.Trace():
-                    self.trace(ROUTER, effect)
+                    pass  # observers see it among the effects
                 case _:
                     raise AssertionError(f"the router host cannot {type(effect).__name__}")
         self.observe(lambda o: o.handled_by_router(self, event, asked))
