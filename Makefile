@@ -8,7 +8,7 @@ ARGS ?=
 RUN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check smoke docs compare vopr explore bench-handoff clean
+.PHONY: help setup serve test check smoke docs compare chaos vopr explore bench-handoff clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -46,6 +46,9 @@ vopr: setup ## serve simulated requests under random faults for ten minutes (ARG
 
 explore: setup ## every interleaving of a small deployment with any one fault (ARGS="--requests 1 --faults 2")
 	$(RUN)/baton explore $(ARGS)
+
+chaos: setup ## inject faults into a real deployment under load and judge every answer
+	$(RUN)/baton chaos $(ARGS)
 
 bench-handoff: setup ## measure the handoff, the engine and the gateway against their limits
 	$(RUN)/python -m baton.bench.handoff $(ARGS)

@@ -181,6 +181,33 @@ def explore(
     raise typer.Exit(status)
 
 
+@app.command()
+def chaos(
+    model: ModelOption = "tiny",
+    minutes: Annotated[float, typer.Option(help="how long faults are injected")] = 3.0,
+    seed: Annotated[int, typer.Option(help="of prompts, load and schedule")] = 1,
+    only: Annotated[list[str] | None, typer.Option("--only", help="only this kind")] = None,
+    pairs: Annotated[int, typer.Option(help="workers of each role")] = 2,
+    json_out: Annotated[Path | None, typer.Option("--json", help="write the result here")] = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """Inject faults into a real deployment under load and judge every answer; exit 1 if wrong."""
+    from baton.bench.chaos.command import chaos_command
+
+    loaded = _load(config, overrides, model)
+    code = chaos_command(
+        loaded,
+        _console,
+        minutes=minutes,
+        seed=seed,
+        only=only or [],
+        pairs=pairs,
+        json_out=json_out,
+    )
+    raise typer.Exit(code)
+
+
 @app.command("config")
 def show_config(config: ConfigOption = None, overrides: SetOption = None) -> None:
     """Print every knob with its value, and the configuration's digest."""

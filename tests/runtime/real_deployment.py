@@ -1,20 +1,19 @@
 """A real deployment of the tiny model behind the real gateway, and what it must look like idle."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
 
 from baton.config import load_config
-from baton.core.snapshot import LoadSnapshot
 from baton.nodes.fleet import WorkerView
 from baton.runtime.deployment import Deployment, deploy
+from baton.runtime.footprint import footprint
 from baton.runtime.front import open_front
+from baton.runtime.leftovers import leftovers
 
 START_S = 60.0
 
@@ -92,16 +91,7 @@ class Served:
 
     def leftovers(self) -> list[str]:
         """Everything that an idle deployment must not hold, by the workers' last snapshots."""
-        found = [f"router record {key}" for key in self.deployment.router.node.records]
-        for view in self.deployment.router.node.fleet:
-            worker_id, shot = view.info.worker_id, view.snapshot
-            if shot is None:
-                found.append(f"{worker_id} has not sent a snapshot")
-                continue
-            found += [f"{worker_id}: {name} {value}" for name, value in _held(shot) if value]
-            if view.prefill_tokens or view.decode_blocks:
-                found.append(f"{worker_id}: the router's own account is not empty")
-        return found
+        return leftovers(self.deployment.router.node)
 
     async def until_idle(self, timeout_s: float) -> list[str]:
         """Wait until nothing is held any more; returns what still is."""
@@ -113,12 +103,7 @@ class Served:
 
     def footprint(self) -> dict[str, int]:
         """Open files and shared segments of this process and of every worker."""
-        pids = {view.info.worker_id: view.info.pid for view in self.deployment.router.node.fleet}
-        counts = {}
-        for name, pid in {**pids, "gateway": os.getpid()}.items():
-            counts[f"{name} files"] = len(os.listdir(f"/proc/{pid}/fd"))
-            counts[f"{name} segments"] = len(list(Path("/dev/shm").glob(f"baton-{pid}-*")))
-        return counts
+        return footprint(self.deployment.router.node)
 
     async def until_footprint(self, wanted: dict[str, int], timeout_s: float) -> dict[str, int]:
         """Wait until open files and segments are as wanted; returns what they are."""
@@ -128,19 +113,6 @@ class Served:
                 break
             await asyncio.sleep(0.1)
         return counts
-
-
-def _held(shot: LoadSnapshot) -> list[tuple[str, int]]:
-    used = shot.total_blocks - shot.free_blocks - shot.cached_blocks - shot.quarantined_blocks
-    return [
-        ("used blocks", used),
-        ("quarantined blocks", shot.quarantined_blocks),
-        ("reserved blocks", shot.reserved_blocks),
-        ("bytes in flight", shot.inflight_nbytes),
-        ("source copies", shot.held_copies),
-        ("waiting", shot.waiting),
-        ("running", shot.running),
-    ]
 
 
 @asynccontextmanager

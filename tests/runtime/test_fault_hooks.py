@@ -9,7 +9,6 @@ import pytest
 
 from baton.core.messages import PeerDown
 from baton.runtime.channel import ipc_endpoint
-from baton.runtime.clock import now_us
 from baton.runtime.dataplane import Arena, DigestOrder, Finished, PutOrder, Received, ShmDataPlane
 from baton.runtime.faults import FaultSpec, FaultyChannel, FaultyPlane, open_channel, open_plane
 
@@ -68,10 +67,14 @@ async def test_what_is_delayed_for_a_dead_life_never_reaches_the_next(channel):
         await asyncio.wait_for(new.receive(), 0.1)
 
 
-async def test_faults_end_when_they_are_told_to(channel):
-    a, b = channel("a", drop=1.0, until_us=now_us() - 1), channel("b")
+async def test_faults_happen_while_their_gate_is_there(channel, tmp_path):
+    gate = tmp_path / "gate"
+    a, b = channel("a", drop=1.0, gate=str(gate)), channel("b")
     assert await sent(a, b) == list(range(NUM_MESSAGES))
     assert not a.counters
+    gate.touch()
+    assert await sent(a, b) == []
+    assert a.counters == {"injected_drops": NUM_MESSAGES}
 
 
 def test_a_landed_chunk_is_changed_before_it_is_read_back():

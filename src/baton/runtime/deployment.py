@@ -81,11 +81,15 @@ class Deployment:
                 raise BatonError(f"not ready after {timeout_s:.0f} s: {reason}")
             await asyncio.sleep(0.02)
 
-    async def watch(self) -> None:
-        """End workers that live but do not answer; returns only when the deployment failed."""
+    async def watch(self, is_spared: Callable[[str], bool] = lambda worker_id: False) -> None:
+        """End workers that live but do not answer; returns only when the deployment failed.
+
+        A spared worker may be silent; this is for those who look what follows from it.
+        """
         while not self.supervisor.failure.done():
             for worker_id in self.router.silent_workers():
-                self.supervisor.kill(worker_id)
+                if not is_spared(worker_id):
+                    self.supervisor.kill(worker_id)
             await asyncio.sleep(_WATCH_S)
         raise BatonError(self.supervisor.failure.result())
 

@@ -5,6 +5,7 @@ in a WorkerSpec, to one life of a worker. Every injected fault is counted by its
 """
 
 import asyncio
+import os
 import random
 import resource
 
@@ -12,7 +13,6 @@ import msgspec
 
 from baton.core.messages import Message
 from baton.runtime.channel import ControlChannel
-from baton.runtime.clock import now_us
 from baton.runtime.curve import CurveKeys
 from baton.runtime.dataplane import Completion, DigestOrder, Quiesced, Received, ShmDataPlane
 
@@ -34,13 +34,13 @@ class FaultSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of each chunk that a peer wrote here: one byte changes before it is read back."""
     fail_arena: bool = False
     """This life cannot allocate its arena, as if shared memory were full."""
-    until_us: int = 0
-    """When faults end, on this host's monotonic clock; 0 is never."""
+    gate: str = ""
+    """Faults happen only while this file exists; empty is always."""
 
     @property
     def is_active(self) -> bool:
-        """Whether faults have not ended yet."""
-        return not self.until_us or now_us() < self.until_us
+        """Whether faults may happen now."""
+        return not self.gate or os.path.exists(self.gate)
 
 
 class FaultyChannel(ControlChannel):

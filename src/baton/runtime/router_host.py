@@ -119,10 +119,13 @@ class RouterHost:
 
     def metrics(self) -> bytes:
         """Prometheus text of the router and the workers' last snapshots."""
+        return render_metrics(self._node, self.host_counters())
+
+    def host_counters(self) -> dict[str, int]:
+        """Named outcomes of this host, beside those of the node."""
         counters = self._channel.counters
         host = {f"channel_{name}": count for name, count in sorted(counters.items())}
-        host["trace_dropped_events"] = self.trace.num_dropped
-        return render_metrics(self._node, host)
+        return {**host, "trace_dropped_events": self.trace.num_dropped}
 
     # -- workers -------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,8 @@ from baton.runtime.spec import WorkerReport, WorkerSpec
 _STOP_TIMEOUT_S = 10.0
 _NO_PROCESS = -1
 """Exit code of a process that could not be started."""
+_STEADY_S = 10.0
+"""A life that was up for so long does not make the next one wait."""
 _BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -41,8 +44,12 @@ class ManagedWorker:
         self.process: Process | None = None
         self.report = WorkerReport(stage="starting")
         self.restarts = 0
+        self.quick_deaths = 0
+        """Lives in a row that ended soon after their start, or never came up."""
         self.deterministic_report = ""
         self.served = False
+        self.ready_s = 0.0
+        """When the current life was ready, on the monotonic clock; 0 before."""
         self.keys: CurveKeys | None = None
 
 
@@ -112,6 +119,7 @@ class Supervisor:
     async def _keep(self, worker: ManagedWorker) -> None:
         while not self._stopping:
             worker.epoch += 1
+            worker.ready_s = 0.0
             code = await self._run(worker)
             if self._stopping:
                 return
@@ -134,7 +142,9 @@ class Supervisor:
                 self._fail(f"{worker.worker_id} died {worker.restarts} times; last exit {code}")
                 return
             worker.report = WorkerReport(stage=f"restarting after exit {code}")
-            await asyncio.sleep(_BACKOFF_S[min(worker.restarts, len(_BACKOFF_S)) - 1])
+            steady = worker.ready_s and time.monotonic() - worker.ready_s >= _STEADY_S
+            worker.quick_deaths = 1 if steady else worker.quick_deaths + 1
+            await asyncio.sleep(_BACKOFF_S[min(worker.quick_deaths, len(_BACKOFF_S)) - 1])
 
     def _fail(self, reason: str) -> None:
         if not self.failure.done():
@@ -167,7 +177,9 @@ class Supervisor:
         while line := await process.stdout.readline():
             with contextlib.suppress(msgspec.DecodeError):
                 worker.report = msgspec.json.decode(line, type=WorkerReport)
-                worker.served |= worker.report.stage == "ready" and bool(worker.report.report)
+                if worker.report.stage == "ready" and worker.report.report:
+                    worker.served = True
+                    worker.ready_s = time.monotonic()
                 if worker.report.report:
                     worker.deterministic_report = worker.report.report
         return await process.wait()

@@ -1,0 +1,1 @@
+"""`baton chaos`: faults against a real deployment under load, judged from outside."""

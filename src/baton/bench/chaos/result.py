@@ -1,0 +1,41 @@
+"""What a chaos run found, as values."""
+
+import msgspec
+
+from baton.bench.chaos.kinds import Kind
+from baton.bench.chaos.recovery import Recovery
+
+
+class PartResult(msgspec.Struct, kw_only=True):
+    """One part of the run."""
+
+    name: str
+    duration_s: float = 0.0
+    faults: dict[Kind, int] = {}
+    ends: dict[str, int] = {}
+    codes: dict[str, int] = {}
+    """Of refused and failed requests, by error code."""
+    recoveries: list[Recovery] = []
+    num_health: int = 0
+    num_ready: int = 0
+    slowest_health_s: float = 0.0
+    slowest_request_s: float = 0.0
+    violations: list[str] = []
+    """Everything that must not happen, in words."""
+    counters: dict[str, int] = {}
+
+
+class ChaosResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole run."""
+
+    version: str
+    model: str
+    seed: int
+    minutes: float
+    recovery_limit_s: float
+    parts: tuple[PartResult, ...]
+
+    @property
+    def violations(self) -> list[str]:
+        """Of all parts."""
+        return [f"{part.name}: {text}" for part in self.parts for text in part.violations]
