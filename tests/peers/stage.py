@@ -1,11 +1,11 @@
 """A simulated deployment whose messages can be lost one by one; every checker watches it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from baton.core import events
 from baton.core.delivery import Failed, Finished, Started, Tokens
-from baton.core.effects import Trace
+from baton.core.effects import Effect, Trace
+from baton.core.events import Event
 from baton.core.messages import Envelope, Hello, Load, Message, Renew
 from baton.core.request import Request, SamplingParams
 from baton.nodes.context import ROUTER
@@ -13,6 +13,7 @@ from baton.sim.arithmetic import Truth
 from baton.sim.checks import all_checkers
 from baton.sim.checks.leaks import leftovers
 from baton.sim.faults import ChunkFault, EngineFault
+from baton.sim.observer import Observer
 from baton.sim.plan import Arrival
 from baton.sim.scene import calm_plan
 from baton.sim.worker import SimWorker
@@ -25,16 +26,33 @@ _CHATTER = (Hello, Load, Renew)
 _LIMIT_US = 200_000_000
 
 
+class _Recorder(Observer):
+    """Keeps what nodes trace: when, where, what."""
+
+    def __init__(self, traces: list[tuple[int, str, Trace]]) -> None:
+        self._traces = traces
+
+    def handled_by_router(self, world: World, event: Event, effects: Sequence[Effect]) -> None:
+        self._keep(world, ROUTER, effects)
+
+    def handled(self, worker: SimWorker, event: Event, effects: Sequence[Effect]) -> None:
+        self._keep(worker.world, worker.worker_id, effects)
+
+    def _keep(self, world: World, place: str, effects: Sequence[Effect]) -> None:
+        now_us = world.timeline.now_us
+        self._traces += [(now_us, place, e) for e in effects if isinstance(e, Trace)]
+
+
 class Stage:
     """Runs a calm world. `lose` judges every message by its number, sender, receiver and kind."""
 
     def __init__(self, **options: Any) -> None:
         plan = calm_plan({name: str(value) for name, value in {**QUICK, **options}.items()})
-        self.world = World(plan, all_checkers(), self._log)
+        self.traces: list[tuple[int, str, Trace]] = []
+        self.world = World(plan, [_Recorder(self.traces), *all_checkers()])
         self.world.network.tamper = self._tamper
         self.sent: list[tuple[str, str, Message]] = []
         """Everything but chatter, in the order it was sent: sender, receiver, message."""
-        self.traces: list[tuple[int, str, Trace]] = []
         self.lose: Callable[[int, str, str, Message], bool] = lambda *_: False
         self.delay_us: Callable[[str, str, Message], tuple[int, ...]] = lambda *_: (0,)
         self.requests: dict[str, Request] = {}
@@ -45,10 +63,6 @@ class Stage:
         workers = self.world.workers.values()
         known = all(len(w.node.context.peers) == len(workers) - 1 for w in workers)
         return known and not self.world.router.missing(self.world.router_now_us)
-
-    def _log(self, now_us: int, place: str, what: events.Event | Trace) -> None:
-        if isinstance(what, Trace):
-            self.traces.append((now_us, place, what))
 
     def _tamper(self, receiver: str, envelope: Envelope) -> tuple[int, ...]:
         sender, message = envelope.sender_id, envelope.message
