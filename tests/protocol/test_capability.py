@@ -259,6 +259,7 @@ def test_a_refused_capability_still_tells_the_time_but_a_forged_one_does_not():
     wait_us=st.integers(0, 10**9),
 )
 @example(offset_us=0, drift_ppm=-200, samples=[(1, 0)], wait_us=10**9)
+@example(offset_us=0, drift_ppm=-200, samples=[(1, 0)], wait_us=10**9)
 def test_the_issuers_clock_is_never_overestimated(offset_us, drift_ppm, samples, wait_us):
     """What is called past is past, for any offset, any delay and any drift within the bound."""
     clock, local_us = IssuerClock(), 0
