@@ -58,7 +58,6 @@ class SimEngine:
             return
         for item in batch.items:
             self._write(item, layer)
-            worker.world.observe(lambda o, item=item: o.computed(worker, item, layer))  # type: ignore[misc]
         if batch.report_layers:
             worker.feed(LayerReady(batch_id=batch.batch_id, layer=layer))
         if layer + 1 < num_layers:
@@ -76,6 +75,8 @@ class SimEngine:
             before = next_row(layer, position, token_id, before)
             rows[table[position // size], position % size] = before
             position += 1
+        worker = self._worker
+        worker.world.observe(lambda o: o.computed(worker, item, layer))
 
     def _result(self, batch: Batch) -> BatchResult:
         sampled = tuple(

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -72,9 +73,9 @@ class World:
         for ordinal, worker_id in enumerate(plan.worker_ids):
             self._start(worker_id, ordinal)
         for arrival in plan.arrivals:
-            self.timeline.at(arrival.at_us, lambda a=arrival: self.submit(a))  # type: ignore[misc]
+            self.timeline.at(arrival.at_us, partial(self.submit, arrival))
         for scheduled in plan.scheduled:
-            self.timeline.at(scheduled.at_us, lambda f=scheduled: self.strike(f))  # type: ignore[misc]
+            self.timeline.at(scheduled.at_us, partial(self.strike, scheduled))
         self.timeline.after(_WATCH_US, self._watch)
 
     # -- observing -----------------------------------------------------------------------------

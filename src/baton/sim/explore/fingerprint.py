@@ -130,7 +130,7 @@ class _Walk:
 
 def _learn(kind: type, item: Any) -> None:
     """All attributes of a class but the excluded ones; constructors set every one of them."""
-    found = vars(item) if hasattr(item, "__dict__") else kind.__slots__  # type: ignore[attr-defined]
+    found = vars(item) if hasattr(item, "__dict__") else getattr(kind, "__slots__", ())
     _attributes[kind] = tuple(sorted(set(found) - EXCLUDED.get(kind.__name__, frozenset())))
 
 
