@@ -7,7 +7,9 @@ from baton.config import RouterConfig, TransferConfig
 from baton.core import effects, events
 from baton.core.ids import Direction, Fence, Role, Schedule
 from baton.core.messages import (
+    Aborted,
     AbortTransfer,
+    Accepted,
     Authorized,
     Cancel,
     CreditReturn,
@@ -23,6 +25,7 @@ from baton.core.messages import (
     Renew,
     Reserve,
     Reserved,
+    Resync,
     SourceFailed,
     SourceRelease,
     TokenRow,
@@ -30,6 +33,7 @@ from baton.core.messages import (
     TransferQuiesced,
 )
 from baton.core.request import Request, SamplingParams, Token, Usage
+from baton.core.work import BatchResult
 from baton.nodes.record import RequestRecord
 from baton.nodes.router import Router
 from tests.nodes.cluster import ROUTER, Cluster
@@ -54,6 +58,19 @@ def test_a_live_worker_that_is_no_party_cannot_release_a_copy():
     assert worker.job is not None
     worker.from_destination(SourceRelease(fence=FENCE))
     assert worker.job is None
+
+
+def test_a_prefill_that_is_repeated_after_the_handover_is_accepted_again():
+    worker = SourceWorker()
+    worker.prefill()
+    worker.computed()
+    for number in range(8):
+        worker.moved(worker.writes()[number])
+        worker.from_destination(CreditReturn(fence=FENCE, chunk_ids=(worker.writes()[number],)))
+    worker.from_destination(SourceRelease(fence=FENCE))
+    assert worker.job is None
+    worker.prefill()
+    assert [type(m) for m in worker.sent("router")] == [Accepted, Accepted]
 
 
 def reserve(fence: Fence) -> Reserve:
@@ -158,6 +175,39 @@ def test_each_side_renews_the_others_lease_while_nothing_else_is_said():
 
 def other_fence(worker: SourceWorker | DestinationWorker) -> Fence:
     return FENCE if isinstance(worker, SourceWorker) else worker.grant.fence
+
+
+def test_a_cancel_of_what_is_not_here_is_answered_all_the_same():
+    worker = DestinationWorker()
+    unknown = replace(FENCE, generation=5, reservation_id=0)
+    worker.from_router(Cancel(fence=unknown, reason="disconnect"))
+    assert worker.sent("router")[-1] == Aborted(fence=unknown, reason="disconnect")
+
+
+def test_a_late_word_of_an_older_life_of_a_peer_changes_nothing():
+    worker = DestinationWorker()
+    worker.from_router(PeerUp(info=peer("p0", 4)))
+    assert worker.node.context.peers["p0"].epoch == 5
+    worker.deliver_all()
+    worker.seal()
+    assert worker.is_published
+
+
+def test_a_resync_sends_every_token_from_the_asked_index_and_an_acknowledged_end_is_forgotten():
+    worker = DestinationWorker()
+    worker.deliver_all()
+    worker.seal()
+    fence = worker.grant.fence
+    worker.from_router(Resync(fence=fence, next_index=0))
+    sent = [m for m in worker.sent("router") if isinstance(m, TokenRows)]
+    assert [[row.token.index for row in m.rows] for m in sent] == [[0], [0]]
+    worker.from_router(Cancel(fence=fence, reason="stop"))
+    batch = worker.node.queue.batch
+    assert batch is not None
+    worker.feed(events.BatchDone(result=BatchResult(batch_id=batch.batch_id)))
+    assert fence.transfer_id in worker.node.decode.ended
+    worker.from_router(DoneAck(fence=fence))
+    assert not worker.node.decode.ended and not worker.node.decode.knows(fence.transfer_id)
 
 
 def test_no_two_lives_of_a_worker_mint_the_same_reservation():
@@ -289,13 +339,14 @@ def test_what_nobody_has_answered_is_said_again_within_the_attempt():
         and not lost.append((receiver, message))
     )
     cluster.submit("r", list(range(20)))
-    cluster.run(lambda: any(isinstance(m, Reserved) for _, _, m in cluster.sent))
+    soon_us = cluster.now_us + 3_000_000
+    cluster.run(lambda: any(isinstance(m, Reserved) for _, _, m in cluster.sent), limit_us=soon_us)
     assert len(lost) == 2 and cluster.router.records["r"].attempt == 1
 
 
 def test_a_failed_source_is_avoided_by_the_next_attempt():
     cluster = Cluster(("prefill", "prefill", "decode"))
-    cluster.run(lambda: not cluster.router.missing(cluster.now_us))
+    cluster.run(lambda: len(list(cluster.router.fleet)) == 3)
     cluster.submit("r", list(range(40)))
     cluster.run(lambda: cluster.router.records["r"].state == "PREFILLING")
     fence = cluster.router.records["r"].fence

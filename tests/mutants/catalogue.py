@@ -1,0 +1,20 @@
+"""Every planted bug, by area."""
+
+from tests.mutants import fences, handoff, memory, rights, serving
+from tests.mutants.mutant import Mutant, StaleMutant
+
+CATALOGUE: tuple[Mutant, ...] = (
+    *fences.MUTANTS,
+    *handoff.MUTANTS,
+    *memory.MUTANTS,
+    *rights.MUTANTS,
+    *serving.MUTANTS,
+)
+
+
+def find(name: str) -> Mutant:
+    """The mutant of this name."""
+    for mutant in CATALOGUE:
+        if mutant.name == name:
+            return mutant
+    raise StaleMutant(f"no mutant is called {name!r}; python -m tests.mutants lists them all")
