@@ -8,7 +8,7 @@ ARGS ?=
 RUN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check smoke docs compare chaos vopr explore bench-handoff clean
+.PHONY: help setup serve test check smoke docs compare chaos vopr explore mutants bench-handoff clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -46,6 +46,9 @@ vopr: setup ## serve simulated requests under random faults for ten minutes (ARG
 
 explore: setup ## every interleaving of a small deployment with any one fault (ARGS="--requests 1 --faults 2")
 	$(RUN)/baton explore $(ARGS)
+
+mutants: setup ## plant every bug of the catalogue; each must be noticed by its killer (ARGS="--only NAME")
+	$(RUN)/python -m tests.mutants $(ARGS)
 
 chaos: setup ## inject faults into a real deployment under load and judge every answer
 	$(RUN)/baton chaos $(ARGS)

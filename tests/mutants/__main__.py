@@ -1,6 +1,7 @@
 """`python -m tests.mutants`: plants every bug of the catalogue; fails when one is not noticed."""
 
 import argparse
+import os
 import sys
 import time
 
@@ -33,7 +34,12 @@ def main() -> int:
     faults = [verdict for verdict in verdicts if verdict.fault]
     elapsed_s = time.monotonic() - began
     killed = len([v for v in verdicts if v.name != CONTROL and not v.fault])
-    print(f"{killed} of {len(names)} planted bugs noticed by their killers in {elapsed_s:.0f} s")
+    spent = os.times()
+    cpu_s = sum((spent.user, spent.system, spent.children_user, spent.children_system))
+    print(
+        f"{killed} of {len(names)} planted bugs noticed by their killers in {elapsed_s:.0f} s "
+        f"({cpu_s:.0f} s of processor time)"
+    )
     for verdict in faults:
         print(f"{verdict.name}: {verdict.fault}")
     return 1 if faults else 0

@@ -1,6 +1,6 @@
 """The fences of specification 0x06E: each check of a sealed manifest, and of each message."""
 
-from tests.mutants.mutant import Mutant, Tests, Vopr
+from tests.mutants.mutant import ByTests, Mutant, Vopr
 
 _DESTINATION = "protocol/destination.py"
 _MANIFESTS = (
@@ -13,8 +13,8 @@ _STRANGERS = (
 )
 
 
-def _manifest(case: str) -> Tests:
-    return Tests((f"{_MANIFESTS}[{case}]",))
+def _manifest(case: str) -> ByTests:
+    return ByTests((f"{_MANIFESTS}[{case}]",))
 
 
 def _ignored(field: str, case: str, why: str) -> Mutant:
@@ -141,7 +141,7 @@ _CHECKS = (
         line="return count == expected and len(cells) == expected and in_range",
         planted="return count == expected",
         why="A chunk twice and another one missing count as complete coverage.",
-        killer=Tests(
+        killer=ByTests(
             ("tests/core/test_manifest.py::test_a_negative_layer_does_not_stand_for_a_real_one",)
         ),
     ),
@@ -162,7 +162,7 @@ _MESSAGES = (
         line="if incoming.fence != message.fence:",
         planted="if False:",
         why="A seal of another reservation of the same generation is taken.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/protocol/test_destination_fences.py"
                 "::test_a_seal_under_another_fence_changes_nothing_and_is_counted[reservation]",
@@ -175,7 +175,7 @@ _MESSAGES = (
         line="return peer is not None and peer.epoch == epoch",
         planted="return peer is not None",
         why="A message of a dead life of a peer is heard.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/protocol/test_source_fences.py"
                 "::test_a_prefill_that_does_not_fit_its_grant_is_denied[destination epoch]",
@@ -188,7 +188,7 @@ _MESSAGES = (
         line="return (me, sender) in ((source, destination), (destination, source))",
         planted="return True",
         why="Anybody may release, abort or seal a handoff of two others.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_a_live_worker_that_is_no_party_cannot_release_a_copy",
@@ -201,7 +201,7 @@ _MESSAGES = (
         line="return me in (source, destination)",
         planted="return me[0] in (source[0], destination[0])",
         why="The router's word to an earlier life of this worker is acted upon.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_the_routers_word_to_another_life_of_a_worker_is_not_for_this_one",
@@ -215,7 +215,7 @@ _MESSAGES = (
         "(event.source_id, event.source_epoch)",
         planted="is_source = fence.source_id == event.source_id",
         why="A chunk that a dead life of the source had sent counts as received.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/protocol/test_destination_fences.py"
                 "::test_a_chunk_wrong_in_one_field_is_not_received[source epoch]",
@@ -228,7 +228,7 @@ _MESSAGES = (
         line="if job is None or job.fence != fence:",
         planted="if job is None:",
         why="A release or credit of another reservation of this generation is taken.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/protocol/test_source_fences.py"
                 "::test_a_copy_is_not_released_under_a_fence_that_differs",
@@ -241,7 +241,7 @@ _MESSAGES = (
         line="if incoming is None or incoming.fence != fence or aborting:",
         planted="if incoming is None or aborting:",
         why="Offers and capabilities for another reservation are taken.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_a_word_about_another_reservation_of_the_same_generation_changes_nothing",
@@ -255,7 +255,9 @@ _MESSAGES = (
         "is TransferState.ABORTING",
         planted="aborting = False",
         why="An aborting transfer takes a capability and orders reads.",
-        killer=Tests(("tests/nodes/test_fences.py::test_an_aborting_reservation_lets_nobody_in",)),
+        killer=ByTests(
+            ("tests/nodes/test_fences.py::test_an_aborting_reservation_lets_nobody_in",)
+        ),
     ),
     Mutant(
         name="router-hears-dead-lives",
@@ -263,7 +265,7 @@ _MESSAGES = (
         line="view = context.fleet.get(envelope.sender_id, envelope.sender_epoch)",
         planted="view = context.fleet.get(envelope.sender_id)",
         why="Loads and tokens of a dead life count as the live one's.",
-        killer=Tests(("tests/nodes/test_fences.py::test_a_dead_life_tells_the_router_nothing",)),
+        killer=ByTests(("tests/nodes/test_fences.py::test_a_dead_life_tells_the_router_nothing",)),
     ),
     Mutant(
         name="router-generation-unchecked",
@@ -271,7 +273,7 @@ _MESSAGES = (
         line="and fence.generation == mine.generation",
         planted="and True",
         why="The end of a superseded attempt ends the one that counts.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_only_the_attempt_that_counts_is_heard[older generation]",
@@ -284,10 +286,23 @@ _MESSAGES = (
         line="and (fence.source_id, fence.source_epoch) == (mine.source_id, mine.source_epoch)",
         planted="and fence.source_id == mine.source_id",
         why="An answer about a dead life of the source is heard.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_only_the_attempt_that_counts_is_heard[source epoch]",
+            )
+        ),
+    ),
+    Mutant(
+        name="router-destination-epoch-unchecked",
+        file="nodes/record.py",
+        line="== (mine.destination_id, mine.destination_epoch)",
+        planted="== (mine.destination_id, fence.destination_epoch)",
+        why="The publication or the end of an older life of the destination is heard.",
+        killer=ByTests(
+            (
+                "tests/nodes/test_fences.py"
+                "::test_only_the_attempt_that_counts_is_heard[destination epoch]",
             )
         ),
     ),
@@ -297,7 +312,7 @@ _MESSAGES = (
         line="and mine.reservation_id in (0, fence.reservation_id)",
         planted="",
         why="The end of an earlier reservation of this generation is taken for this one's.",
-        killer=Tests(
+        killer=ByTests(
             ("tests/nodes/test_fences.py::test_only_the_attempt_that_counts_is_heard[reservation]",)
         ),
     ),
@@ -307,7 +322,7 @@ _MESSAGES = (
         line="if record is None or record.fence is None or row.generation != record.generation:",
         planted="if record is None or record.fence is None:",
         why="Tokens of a superseded attempt reach the client.",
-        killer=Tests(
+        killer=ByTests(
             ("tests/nodes/test_fences.py::test_tokens_of_another_generation_are_not_delivered",)
         ),
     ),
@@ -317,7 +332,7 @@ _MESSAGES = (
         line="if current is not None and current.info.epoch >= info.epoch:",
         planted="if current is not None and current.info.epoch == info.epoch:",
         why="A late Hello of a dead life replaces the live one.",
-        killer=Tests(
+        killer=ByTests(
             ("tests/nodes/test_fleet.py::test_an_older_or_equal_life_of_a_worker_cannot_come_back",)
         ),
     ),

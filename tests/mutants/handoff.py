@@ -1,6 +1,6 @@
 """The handoff itself: gates, credit, publication, release, leases, aborts and quarantine."""
 
-from tests.mutants.mutant import Mutant, Tests, Vopr
+from tests.mutants.mutant import ByTests, Mutant, Vopr
 
 _GATES = (
     Mutant(
@@ -17,7 +17,7 @@ _GATES = (
         line="return all(self._ready_tokens[layer] >= needed for layer in layers)",
         planted="return any(self._ready_tokens[layer] >= needed for layer in layers)",
         why="A chunk of several layers leaves when its first one is ready.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/protocol/test_source_walks.py"
                 "::test_a_chunk_of_several_layers_waits_for_the_last_of_them",
@@ -38,7 +38,7 @@ _GATES = (
         line="if self.grant.schedule is Schedule.REQUEST and not self._complete:",
         planted="if False:",
         why="A transfer that is scheduled whole is sent in small pieces.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/protocol/test_source_walks.py"
                 "::test_a_request_schedule_sends_nothing_before_the_whole_prompt_is_computed",
@@ -87,7 +87,7 @@ _GATES = (
         line="self.ledger.duplicate_nbytes += nbytes",
         planted="self.ledger.duplicate_nbytes += nbytes; self.num_visible += 1",
         why="Completion counts notifications, so a repeated one stands for a missing chunk.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_a_repeated_notification_does_not_stand_for_the_missing_chunk",
@@ -100,7 +100,7 @@ _GATES = (
         line="return Arrival.DUPLICATE if same else Arrival.CORRUPT",
         planted="return Arrival.DUPLICATE",
         why="A second arrival with other bytes passes for a harmless repeat.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/protocol/test_destination_fences.py::"
                 "test_a_duplicate_chunk_with_other_bytes_aborts_and_with_the_same_is_idempotent",
@@ -113,7 +113,7 @@ _GATES = (
         line="if chunk is None or chunk.spec.nbytes != nbytes:",
         planted="if chunk is None:",
         why="A chunk of another length counts as received.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/protocol/test_destination_fences.py"
                 "::test_a_chunk_wrong_in_one_field_is_not_received[short]",
@@ -126,7 +126,7 @@ _GATES = (
         line="if self.state not in (TransferState.RESERVED, TransferState.TRANSFERRING):",
         planted="if self.state is TransferState.PUBLISHED:",
         why="A chunk that lands during an abort is received again.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/protocol/test_destination_walks.py"
                 "::test_an_aborted_transfer_cancels_what_is_not_visible_and_takes_nothing_more",
@@ -241,7 +241,7 @@ _CREDITS = (
                 "calm-serves",
                 "published-is-true",
             ),
-            seeds=(21,),
+            seeds=(25,),
         ),
     ),
 )
@@ -253,7 +253,7 @@ _PUBLICATION = (
         line="if current is not None and current.generation >= entry.generation:",
         planted="if False:",
         why="Without the compare in compare-and-swap an older generation replaces a newer one.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/protocol/test_directory.py"
                 "::test_an_older_generation_never_replaces_a_newer_one",
@@ -266,7 +266,7 @@ _PUBLICATION = (
         line="if self.is_fenced(entry.request_id, entry.generation):",
         planted="if False:",
         why="A late completion publishes an attempt that was given up.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/protocol/test_directory.py"
                 "::test_a_fenced_generation_cannot_enter_and_the_next_can",
@@ -279,7 +279,7 @@ _PUBLICATION = (
         line="floor = max(generation, self._floors.pop(request_id, 0))",
         planted="floor = generation",
         why="A late fence of an old generation lets a newer one back in.",
-        killer=Tests(("tests/protocol/test_directory.py::test_a_fence_never_moves_back",)),
+        killer=ByTests(("tests/protocol/test_directory.py::test_a_fence_never_moves_back",)),
     ),
     Mutant(
         name="lookup-any-generation",
@@ -287,7 +287,7 @@ _PUBLICATION = (
         line="return entry if entry is not None and entry.generation == generation else None",
         planted="return entry",
         why="Decode takes an entry of another generation for its own.",
-        killer=Tests(
+        killer=ByTests(
             ("tests/protocol/test_directory.py::test_a_newer_generation_replaces_an_older_one",)
         ),
     ),
@@ -297,7 +297,7 @@ _PUBLICATION = (
         line="self.fence(request_id, generation + 1)",
         planted="pass",
         why="A generation that has ended can be reserved and published again.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/protocol/test_directory.py"
                 "::test_an_ended_request_stays_fenced_against_its_own_late_completion",
@@ -327,7 +327,7 @@ _PUBLICATION = (
         line='context.send(fence.source_id, AbortTransfer(fence=fence, reason="not_reserved"))',
         planted="context.send(fence.source_id, SourceRelease(fence=fence))",
         why="A seal that meets no reservation is acknowledged as published.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_a_seal_without_a_reservation_is_never_acknowledged_as_published",
@@ -340,7 +340,7 @@ _PUBLICATION = (
         line="if transfer.manifest is not None and transfer.manifest != message.manifest:",
         planted="if False:",
         why="A second, different manifest replaces the first.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/protocol/test_destination_fences.py"
                 "::test_a_second_manifest_that_differs_aborts",
@@ -361,7 +361,7 @@ _PUBLICATION = (
         line="if incoming.fence.request_id == fence.request_id:",
         planted="if False:",
         why="An older attempt keeps its storage beside the newer one.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/spec/test_publication_order.py"
                 "::test_a_newer_generation_fences_the_older_handoff_with_valid_checksums",
@@ -377,7 +377,9 @@ _LEASES = (
         line="heapq.heappush(self._heap, (expires_at_us, self._sequence, key))",
         planted="self._heap.append((expires_at_us, self._sequence, key))",
         why="Leases expire in the order of their making, whatever their end is.",
-        killer=Tests(("tests/protocol/test_lease.py::test_leases_expire_earliest_first_and_once",)),
+        killer=ByTests(
+            ("tests/protocol/test_lease.py::test_leases_expire_earliest_first_and_once",)
+        ),
     ),
     Mutant(
         name="lease-shortened",
@@ -385,7 +387,7 @@ _LEASES = (
         line="if self._expiry.get(key, -1) >= expires_at_us:",
         planted="if False:",
         why="A late renewal ends a lease earlier.",
-        killer=Tests(("tests/protocol/test_lease.py::test_a_renewal_never_shortens",)),
+        killer=ByTests(("tests/protocol/test_lease.py::test_a_renewal_never_shortens",)),
     ),
     Mutant(
         name="destination-never-renews",
@@ -393,7 +395,7 @@ _LEASES = (
         line="by_peer[incoming.fence.source_id].append(incoming.fence)",
         planted="pass",
         why="A source that waits long for its turn gives a live handoff up.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_each_side_renews_the_others_lease_while_nothing_else_is_said",
@@ -406,7 +408,7 @@ _LEASES = (
         line="by_peer[job.fence.destination_id].append(job.fence)",
         planted="pass",
         why="A destination gives up on a source that computes longer than a lease.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_each_side_renews_the_others_lease_while_nothing_else_is_said",
@@ -516,7 +518,7 @@ _ABORTS = (
         line="return (self.ordinal << 48) | ((self.epoch & 0xFFFF) << 32) | self._num_reservations",
         planted="return (self.ordinal << 48) | self._num_reservations",
         why="The next life of a worker mints the ids of the last one again.",
-        killer=Tests(
+        killer=ByTests(
             ("tests/nodes/test_fences.py::test_no_two_lives_of_a_worker_mint_the_same_reservation",)
         ),
     ),

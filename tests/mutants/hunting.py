@@ -14,7 +14,7 @@ from itertools import chain
 import msgspec
 
 from tests.mutants.catalogue import CATALOGUE, find
-from tests.mutants.mutant import MAX_SEEDS, Mutant, Tests, Vopr
+from tests.mutants.mutant import MAX_SEEDS, ByTests, Mutant, Vopr
 from tests.mutants.planting import install
 
 CONTROL = "(no mutant)"
@@ -132,7 +132,7 @@ def _run_tests(nodes: Iterable[str]) -> _Recorder:
 
 def _by_tests(mutant: Mutant) -> Verdict:
     killer = mutant.killer
-    assert isinstance(killer, Tests)
+    assert isinstance(killer, ByTests)
     seen = _run_tests(killer.nodes)
     blind = [n for n in killer.nodes if not any(_is_of(failed, n) for failed in seen.failed)]
     fault = ""
@@ -160,7 +160,7 @@ def _control() -> Verdict:
     """Every seed and every test that convicts a mutant must find nothing where nothing is wrong."""
     killers = [mutant.killer for mutant in CATALOGUE]
     seeds = sorted({s for k in killers if isinstance(k, Vopr) for s in k.seeds})
-    nodes = [n for k in killers if isinstance(k, Tests) for n in k.nodes]
+    nodes = [n for k in killers if isinstance(k, ByTests) for n in k.nodes]
     faults = [f"seed {seed}: {checker}" for seed, checker, _ in _outcomes(seeds) if checker]
     seen = _run_tests(nodes)
     faults += [*seen.broken, *seen.failed]

@@ -1,6 +1,6 @@
 """Blocks, names and preemption: what is in memory, whose it is, and what may be read of it."""
 
-from tests.mutants.mutant import Mutant, Tests, Vopr
+from tests.mutants.mutant import ByTests, Mutant, Vopr
 
 _ROOT = "parts = (identity.digest, layout.digest, str(layout.block_size), tenant_id, salt)"
 
@@ -27,7 +27,7 @@ _NAMES = (
         line=_ROOT,
         planted=_ROOT.replace("identity.digest, ", ""),
         why="History of another checkpoint or adapter is reused.",
-        killer=Tests(
+        killer=ByTests(
             ("tests/cache/test_prefix_chain.py::test_another_model_or_adapter_is_another_root",)
         ),
     ),
@@ -37,7 +37,7 @@ _NAMES = (
         line=_ROOT,
         planted=_ROOT.replace("layout.digest, str(layout.block_size), ", ""),
         why="History of another layout or block size is reused.",
-        killer=Tests(
+        killer=ByTests(
             ("tests/cache/test_prefix_chain.py::test_another_layout_or_block_size_is_another_root",)
         ),
     ),
@@ -47,7 +47,7 @@ _NAMES = (
         line='state.update(len(data).to_bytes(4, "little") + data)',
         planted="state.update(data)",
         why="Tenant 'a' with salt 'bc' is taken for tenant 'ab' with salt 'c'.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/cache/test_prefix_chain.py::test_another_tenant_or_salt_is_another_root"
                 "_even_when_they_concatenate_alike",
@@ -129,7 +129,7 @@ _NAMES = (
         line="if self._hash_of[block] is None and block_hash not in self._block_of:",
         planted="if self._hash_of[block] is None:",
         why="Two blocks have one name, and the eviction of one forgets the other.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/cache/test_block_pool.py"
                 "::test_the_first_holder_keeps_a_name_and_the_second_is_freed_not_cached",
@@ -164,7 +164,7 @@ _NAMES = (
         line="for block in reversed(block_table):",
         planted="for block in block_table:",
         why="Eviction takes the first block of a prefix, which makes all the others useless.",
-        killer=Tests(
+        killer=ByTests(
             ("tests/cache/test_memory.py::test_suffixes_are_evicted_before_the_prefix_they_need",)
         ),
     ),

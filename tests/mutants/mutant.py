@@ -20,13 +20,13 @@ class Vopr(msgspec.Struct, frozen=True, tag="vopr"):
     seeds: tuple[int, ...] = ()
 
 
-class Tests(msgspec.Struct, frozen=True, tag="tests"):
+class ByTests(msgspec.Struct, frozen=True, tag="tests"):
     """Killed by tests: each of these node ids must fail, in its own assertions."""
 
     nodes: tuple[str, ...]
 
 
-Killer = Vopr | Tests
+Killer = Vopr | ByTests
 
 
 class Mutant(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,15 +1,15 @@
 """Transfer capabilities: every check, the nonce, the clock, and both ends of the gate."""
 
-from tests.mutants.mutant import Mutant, Tests, Vopr
+from tests.mutants.mutant import ByTests, Mutant, Vopr
 
 _FILE = "protocol/capability.py"
 _GATE = "tests/protocol/test_capability.py"
 _SIDES = "tests/protocol/test_capability_sides.py"
 
 
-def _gate(case: str) -> Tests:
+def _gate(case: str) -> ByTests:
     name = "test_a_capability_wrong_in_one_field_is_denied_by_name_and_spends_nothing"
-    return Tests((f"{_GATE}::{name}[{case}]",))
+    return ByTests((f"{_GATE}::{name}[{case}]",))
 
 
 def _removed(name: str, line: str, case: str, why: str) -> Mutant:
@@ -97,7 +97,7 @@ _CHECKS = (
         line="(denial.REVOKED, lambda: epoch >= self.revoked_below),",
         planted="",
         why="A revoked route still opens memory.",
-        killer=Tests(
+        killer=ByTests(
             (f"{_GATE}::test_a_route_epoch_below_the_floor_is_revoked_and_the_floor_never_falls",)
         ),
     ),
@@ -107,7 +107,7 @@ _CHECKS = (
         line="(denial.EXPIRED, lambda: not issuer.clock.is_past(expires_us, now_us)),",
         planted="",
         why="A right that was held back is good for ever.",
-        killer=Tests(
+        killer=ByTests(
             (f"{_GATE}::test_expiry_is_judged_in_the_issuers_clock_whatever_this_clock_says",)
         ),
     ),
@@ -126,7 +126,7 @@ _CHECKS = (
         line="(denial.NONCE, lambda: not issuer.ledger.is_spent(capability.nonce)),",
         planted="(denial.NONCE, lambda: issuer.ledger._spent.discard(capability.nonce) or True),",
         why="A right that was used once opens memory again.",
-        killer=Tests((f"{_GATE}::test_a_nonce_is_spent_once",)),
+        killer=ByTests((f"{_GATE}::test_a_nonce_is_spent_once",)),
     ),
     Mutant(
         name="nonce-never-spent",
@@ -134,7 +134,7 @@ _CHECKS = (
         line="issuer.ledger.spend(capability.nonce, capability.expires_us)",
         planted="pass",
         why="Nothing remembers which rights were used.",
-        killer=Tests((f"{_GATE}::test_a_nonce_is_spent_once",)),
+        killer=ByTests((f"{_GATE}::test_a_nonce_is_spent_once",)),
     ),
     Mutant(
         name="nonce-spent-by-a-denial",
@@ -150,7 +150,7 @@ _CHECKS = (
         line="while self._by_expiry and clock.is_past(self._by_expiry[0][0], now_us):",
         planted="while self._by_expiry:",
         why="A spent nonce is forgotten while its capability is still good.",
-        killer=Tests(
+        killer=ByTests(
             (f"{_GATE}::test_a_full_ledger_refuses_and_forgets_only_what_has_certainly_expired",)
         ),
     ),
@@ -160,7 +160,7 @@ _CHECKS = (
         line="return self._bound_us + elapsed_us - drift_us",
         planted="return self._bound_us + elapsed_us + drift_us",
         why="Drift between two hosts expires good rights.",
-        killer=Tests((f"{_GATE}::test_the_issuers_clock_is_never_overestimated",)),
+        killer=ByTests((f"{_GATE}::test_the_issuers_clock_is_never_overestimated",)),
     ),
     Mutant(
         name="signature-without-domain",
@@ -168,7 +168,7 @@ _CHECKS = (
         line="return _DOMAIN + msgspec.msgpack.encode(capability)",
         planted="return msgspec.msgpack.encode(capability)",
         why="A signature over something else may pass for a capability.",
-        killer=Tests(
+        killer=ByTests(
             (f"{_GATE}::test_the_signed_bytes_are_the_domain_and_the_message_pack_of_every_field",)
         ),
     ),
@@ -178,7 +178,7 @@ _CHECKS = (
         line="if route_epoch <= self.revoked_below:",
         planted="if route_epoch == self.revoked_below:",
         why="A late, older revocation lowers the floor again.",
-        killer=Tests(
+        killer=ByTests(
             (f"{_GATE}::test_a_route_epoch_below_the_floor_is_revoked_and_the_floor_never_falls",)
         ),
     ),
@@ -191,7 +191,7 @@ _ENDS = (
         line="if incoming.is_authorized or incoming.transfer.state is TransferState.ABORTING:",
         planted="if True:",
         why="A chunk counts whether or not its sender had the right.",
-        killer=Tests(
+        killer=ByTests(
             (f"{_SIDES}::test_a_chunk_before_its_right_is_counted_and_ends_the_transfer_unread",)
         ),
     ),
@@ -223,7 +223,7 @@ _ENDS = (
         line="if incoming.capability is not None:",
         planted="if False:",
         why="A second right replaces the one that was spent.",
-        killer=Tests((f"{_SIDES}::test_another_capability_for_an_authorized_transfer_ends_it",)),
+        killer=ByTests((f"{_SIDES}::test_another_capability_for_an_authorized_transfer_ends_it",)),
     ),
     Mutant(
         name="offer-outside-the-regions",
@@ -231,7 +231,9 @@ _ENDS = (
         line="if covers(incoming.capability.capability.regions, blocks):",
         planted="if True:",
         why="A reader reads blocks of the source that nobody granted.",
-        killer=Tests((f"{_SIDES}::test_an_offer_must_stay_within_what_was_granted_of_the_source",)),
+        killer=ByTests(
+            (f"{_SIDES}::test_an_offer_must_stay_within_what_was_granted_of_the_source",)
+        ),
     ),
     Mutant(
         name="prefill-without-capability",
@@ -239,7 +241,9 @@ _ENDS = (
         line="if not message.grant.num_remote_blocks:",
         planted="if not message.grant.num_remote_blocks or message.capability is None:",
         why="A prefill without any right is computed and sent.",
-        killer=Tests((f"{_SIDES}::test_a_prefill_without_the_capability_that_it_needs_is_denied",)),
+        killer=ByTests(
+            (f"{_SIDES}::test_a_prefill_without_the_capability_that_it_needs_is_denied",)
+        ),
     ),
     Mutant(
         name="revocation-spares-the-source",
@@ -247,7 +251,7 @@ _ENDS = (
         line="self.source.aborts.on_revoked(route_epoch)",
         planted="pass",
         why="A revoked source goes on sending until its peer stops it.",
-        killer=Tests(
+        killer=ByTests(
             (f"{_SIDES}::test_revoked_routes_end_a_running_job_and_refuse_a_late_prefill",)
         ),
     ),
@@ -257,7 +261,7 @@ _ENDS = (
         line="self.destination.aborts.on_revoked(route_epoch)",
         planted="pass",
         why="A revoked transfer is still published.",
-        killer=Tests(
+        killer=ByTests(
             (f"{_SIDES}::test_revoked_routes_end_what_is_not_published_and_refuse_what_comes_late",)
         ),
     ),
@@ -276,7 +280,7 @@ _ENDS = (
         line="if grant.direction is Direction.PULL:",
         planted="if True:",
         why="A push gets a right to the whole pool of its source.",
-        killer=Tests(
+        killer=ByTests(
             ("tests/nodes/test_capability.py::test_the_router_mints_exactly_what_was_granted",)
         ),
     ),

@@ -1,6 +1,6 @@
 """Router and streams: attempts, accounts, tokens in order, one end, repairs of lost words."""
 
-from tests.mutants.mutant import Mutant, Tests, Vopr
+from tests.mutants.mutant import ByTests, Mutant, Vopr
 
 _STREAMS = (
     Mutant(
@@ -33,7 +33,7 @@ _STREAMS = (
         line="for token in outputs[message.next_index :]",
         planted="for token in outputs[message.next_index + 1 :]",
         why="The token that was lost is not among those sent again.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_a_resync_sends_every_token_from_the_asked_index_and_a"
@@ -50,6 +50,16 @@ _STREAMS = (
         killer=Vopr(("reads-are-true",), seeds=(0,)),
     ),
     Mutant(
+        name="draw-without-position",
+        file="engine/sampling.py",
+        line="key = (seed % (1 << 64)) | (position << 64)",
+        planted="key = seed % (1 << 64)",
+        why="Every token of a request is drawn with the same number, and a replay cannot go on.",
+        killer=ByTests(
+            ("tests/engine/test_sampling.py::test_uniform_is_keyed_by_seed_and_position",)
+        ),
+    ),
+    Mutant(
         name="first-token-dropped",
         file="nodes/decode_side.py",
         line="self._take(sequence, manifest.first_token)",
@@ -63,7 +73,7 @@ _STREAMS = (
         line="if last in sampling.stop_token_ids:",
         planted="if False:",
         why="A stop token does not end the answer.",
-        killer=Tests(("tests/core/test_finish.py::test_rule",)),
+        killer=ByTests(("tests/core/test_finish.py::test_rule",)),
     ),
     Mutant(
         name="end-not-repeated",
@@ -79,7 +89,7 @@ _STREAMS = (
         line="self.ended.pop(fence.transfer_id, None)",
         planted="pass",
         why="Ended sequences are kept though the router has them.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_a_resync_sends_every_token_from_the_asked_index_and_a"
@@ -120,7 +130,7 @@ _ATTEMPTS = (
         line="for worker_id in dict.fromkeys((fence.source_id, fence.destination_id)):",
         planted="for worker_id in (fence.source_id,):",
         why="A cancelled stream is decoded to its end for nobody.",
-        killer=Tests(("tests/nodes/test_fences.py::test_both_legs_hear_of_a_cancel",)),
+        killer=ByTests(("tests/nodes/test_fences.py::test_both_legs_hear_of_a_cancel",)),
     ),
     Mutant(
         name="cancel-forgets-the-source",
@@ -128,7 +138,7 @@ _ATTEMPTS = (
         line="for worker_id in dict.fromkeys((fence.source_id, fence.destination_id)):",
         planted="for worker_id in (fence.destination_id,):",
         why="A cancelled prompt is computed on until the destination says so.",
-        killer=Tests(("tests/nodes/test_fences.py::test_both_legs_hear_of_a_cancel",)),
+        killer=ByTests(("tests/nodes/test_fences.py::test_both_legs_hear_of_a_cancel",)),
     ),
     Mutant(
         name="cancel-of-unknown-unanswered",
@@ -136,7 +146,7 @@ _ATTEMPTS = (
         line="self.context.send(ROUTER, messages.Aborted(fence=fence, reason=reason))",
         planted="pass",
         why="A cancel that overtakes its reservation is never answered.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_a_cancel_of_what_is_not_here_is_answered_all_the_same",
@@ -149,7 +159,7 @@ _ATTEMPTS = (
         line="self.directory.fence(fence.request_id, fence.generation + 1)",
         planted="pass",
         why="A reservation that arrives after its cancel is opened for nobody.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_a_reservation_that_arrives_after_its_cancel_is_not_opened",
@@ -162,7 +172,7 @@ _ATTEMPTS = (
         line="self._attempts.repeat(record)",
         planted="pass",
         why="One lost Reserve or Prefill costs a whole attempt.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_what_nobody_has_answered_is_said_again_within_the_attempt",
@@ -175,7 +185,9 @@ _ATTEMPTS = (
         line='self.context.cancel_attempt(fence, "superseded")',
         planted="pass",
         why="A reservation of a superseded attempt is held for a whole lease.",
-        killer=Tests(("tests/nodes/test_fences.py::test_a_superseded_attempt_is_told_to_let_go",)),
+        killer=ByTests(
+            ("tests/nodes/test_fences.py::test_a_superseded_attempt_is_told_to_let_go",)
+        ),
     ),
     Mutant(
         name="stale-done-unanswered",
@@ -183,7 +195,9 @@ _ATTEMPTS = (
         line="self.context.send(view.info.worker_id, messages.DoneAck(fence=fence))",
         planted="pass",
         why="The end of a superseded attempt is repeated in vain.",
-        killer=Tests(("tests/nodes/test_fences.py::test_a_superseded_attempt_is_told_to_let_go",)),
+        killer=ByTests(
+            ("tests/nodes/test_fences.py::test_a_superseded_attempt_is_told_to_let_go",)
+        ),
     ),
     Mutant(
         name="lost-decoder-not-noticed",
@@ -199,7 +213,7 @@ _ATTEMPTS = (
         line="self.context.send(worker_id, messages.PeerDown(worker_id=peer_id, epoch=epoch))",
         planted="pass",
         why="A worker that missed the word of a death waits for the dead.",
-        killer=Tests(
+        killer=ByTests(
             ("tests/nodes/test_repairs.py::test_a_lost_word_of_a_death_ends_the_quarantine_later",)
         ),
     ),
@@ -218,7 +232,7 @@ _ATTEMPTS = (
         "(known and known.epoch >= info.epoch):",
         planted="if info.worker_id == self.context.worker_id:",
         why="A late word of an old life replaces a newer one.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_a_late_word_of_an_older_life_of_a_peer_changes_nothing",
@@ -231,7 +245,7 @@ _ATTEMPTS = (
         line="view.full = True",
         planted="pass",
         why="A full worker is asked again for every event.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_repairs.py"
                 "::test_a_full_worker_is_asked_again_only_after_news_from_it",
@@ -244,7 +258,7 @@ _ATTEMPTS = (
         line="record.avoid_prefill |= {fence.source_id}",
         planted="pass",
         why="Every attempt goes to the same broken source.",
-        killer=Tests(
+        killer=ByTests(
             ("tests/nodes/test_fences.py::test_a_failed_source_is_avoided_by_the_next_attempt",)
         ),
     ),
@@ -254,7 +268,7 @@ _ATTEMPTS = (
         line="self._released.fence(fence.request_id, fence.generation + 1)",
         planted="pass",
         why="A prefill that is repeated after the handover is refused, not answered.",
-        killer=Tests(
+        killer=ByTests(
             (
                 "tests/nodes/test_fences.py"
                 "::test_a_prefill_that_is_repeated_after_the_handover_is_accepted_again",
@@ -267,7 +281,7 @@ _ATTEMPTS = (
         line="if attempt >= max_attempts or not budget_left:",
         planted="if not budget_left:",
         why="A request that always fails is tried for ever.",
-        killer=Tests(("tests/policy/test_fallback.py::test_the_whole_table",)),
+        killer=ByTests(("tests/policy/test_fallback.py::test_the_whole_table",)),
     ),
 )
 

@@ -47,7 +47,8 @@ def draw_plan(seed: int) -> Plan:
         late_delivery=random.random() < 0.3,
         fault_end_us=random.choice([1_000_000, 3_000_000, 6_000_000]),
     )
-    return _with_wire(random, _with_faults(random, _with_requests(random, plan)))
+    plan = _with_faults(random, _with_requests(random, plan))
+    return _with_second_turns(random, _with_wire(random, plan))
 
 
 def _worker(random: Random, block_size: int) -> WorkerConfig:
@@ -171,6 +172,25 @@ def _with_wire(random: Random, plan: Plan) -> Plan:
     if not plan.scheduled or random.random() >= 0.25:
         return plan
     return replace(plan, hardware=replace(plan.hardware, copy_us=20_000))
+
+
+def _with_second_turns(random: Random, plan: Plan) -> Plan:
+    """Where generated rows are reused, some client sends an answer back with its next prompt."""
+    if not (plan.worker.reuse_generated and plan.worker.prefix_caching):
+        return plan
+    model = model_info(plan.worker.block_size, plan.num_layers, plan.max_model_len)
+    turns = []
+    for first in random.sample(plan.arrivals, min(2, len(plan.arrivals))):
+        request = first.request
+        outputs = Truth(request, model).outputs
+        prompt = (*request.prompt_token_ids, *outputs, random.randrange(50))
+        longest = max(1, min(plan.max_model_len - request.sampling.max_tokens - 1, 70))
+        second = replace(
+            request, request_id=f"{request.request_id}-next", prompt_token_ids=prompt[:longest]
+        )
+        at_us = first.at_us + int(10 ** random.uniform(4.5, 6))
+        turns.append(Arrival(at_us=at_us, request=second))
+    return replace(plan, arrivals=(*plan.arrivals, *turns))
 
 
 def _moment(random: Random, plan: Plan) -> int:
