@@ -15,6 +15,7 @@ import msgspec
 
 from baton.config import BatonConfig
 from baton.errors import BatonError, ConfigError
+from baton.runtime.descriptors import raise_descriptor_limit
 from baton.runtime.faults import FaultSpec
 from baton.runtime.router_host import RouterHost
 from baton.runtime.supervisor import Supervisor
@@ -109,6 +110,7 @@ async def deploy(
     Without `start_workers` the caller starts them, once what else may fail quickly has not.
     Faults are for chaos runs: `faults_of(worker_id, epoch)` is asked at the start of each life.
     """
+    raise_descriptor_limit()
     model_path = await prepare_model(config.model.name, progress)
     if trace_dir is not None:
         trace_dir.mkdir(parents=True, exist_ok=True)

@@ -49,6 +49,7 @@ async def open_front(
             app,
             gateway.host,
             gateway.port,
+            is_full=lambda: deployment.router.descriptors.is_short,
             on_started=lambda host, port: address.set_result((host, port)),
         )
     )

@@ -20,6 +20,7 @@ from baton.nodes.router import Router
 from baton.runtime.channel import control_endpoint
 from baton.runtime.clock import now_us
 from baton.runtime.curve import mint_keys
+from baton.runtime.descriptors import DescriptorReserve
 from baton.runtime.faults import FaultSpec, open_channel
 from baton.runtime.issuer_key import mint_signer, published
 from baton.runtime.notice import notice
@@ -58,6 +59,7 @@ class RouterHost:
         self._timer: asyncio.TimerHandle | None = None
         trace_path = str(trace_dir / "router.jsonl") if trace_dir else ""
         self.trace = TraceLog(ROUTER, trace_path)
+        self.descriptors = DescriptorReserve(ROUTER)
         self._receiving = asyncio.create_task(self._receive())
 
     @property
@@ -207,4 +209,5 @@ class RouterHost:
         self._receiving.cancel()
         await asyncio.gather(self._receiving, return_exceptions=True)
         self._channel.close()
+        self.descriptors.close()
         self.trace.close()

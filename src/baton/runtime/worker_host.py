@@ -20,6 +20,7 @@ from baton.nodes.context import ROUTER
 from baton.nodes.worker import Worker
 from baton.runtime.clock import now_us
 from baton.runtime.dataplane import Arena, RegionDescriptor
+from baton.runtime.descriptors import DescriptorReserve
 from baton.runtime.engine_thread import EngineThread
 from baton.runtime.faults import FaultyPlane, open_channel, open_plane
 from baton.runtime.mover import ChunkMover
@@ -58,6 +59,7 @@ class WorkerHost:
         self._channel = open_channel(
             spec.worker_id, spec.epoch, spec.endpoint, spec.control_keys, spec.faults
         )
+        self._descriptors = DescriptorReserve(spec.worker_id)
         self._greeting: asyncio.TimerHandle | None = None
         self._mover = ChunkMover(
             self._plane,
@@ -132,6 +134,7 @@ class WorkerHost:
         self._loop.remove_reader(self._plane.fileno())
         self._plane.close()
         self._channel.close()
+        self._descriptors.close()
         self._engine.unbind_pool()
         self._arena.close()
         self._trace.close()

@@ -10,6 +10,7 @@ import msgspec
 
 from baton.engine.engine import Engine
 from baton.errors import BatonError
+from baton.runtime.descriptors import raise_descriptor_limit
 from baton.runtime.faults import limit_arena
 from baton.runtime.spec import WorkerReport, WorkerSpec
 from baton.runtime.worker_host import WorkerHost, num_pool_blocks
@@ -17,6 +18,7 @@ from baton.runtime.worker_host import WorkerHost, num_pool_blocks
 
 def main() -> int:
     """Start the worker that the first line of stdin describes."""
+    raise_descriptor_limit()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     line = sys.stdin.buffer.readline()
     if not line:  # the parent gave up before it said what to do

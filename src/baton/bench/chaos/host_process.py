@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ _LINE_NBYTES = 1 << 22
 _ANSWER_S = 30.0
 _END_S = 30.0
 _TAIL_LINES = 20
+_EXIT = re.compile(r"^(\S+): epoch \d+ ended with exit (-?\d+);", re.MULTILINE)
 
 
 class HostProcess:
@@ -47,13 +49,20 @@ class HostProcess:
 
     def tail(self) -> str:
         """The last lines that the host and its workers said."""
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+        return "\n".join(self._read().splitlines()[-_TAIL_LINES:])
+
+    def exits(self) -> list[tuple[str, int]]:
+        """Every life of a worker that ended, and its exit code."""
+        return [(name, int(code)) for name, code in _EXIT.findall(self._read())]
+
+    def _read(self) -> str:
+        return self._log.read_text(errors="replace")
 
     def tracebacks(self) -> list[str]:
         """The last line of every exception that nobody handled, in any process."""
         found: list[str] = []
         inside = False
-        for line in self._log.read_text(errors="replace").splitlines():
+        for line in self._read().splitlines():
             if line.startswith("Traceback "):
                 inside = True
             elif inside and line and not line.startswith((" ", "\t")):

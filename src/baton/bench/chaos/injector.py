@@ -168,6 +168,9 @@ class Injector:
         with no_descriptors(self._host.pid):
             if victim is not None:
                 send(victim, signal.SIGKILL)
+                # It comes back while the gateway can open nothing but what it held in reserve.
+                await self._until_gone(victim)
+                await self._until_epoch(victim, victim.epoch + 1)
             await asyncio.sleep(_GATEWAY_WINDOW_S)
         await asyncio.sleep(0.5)
         self._recoveries.blocked = False

@@ -1,6 +1,7 @@
 """Runs one part: deploy, calm baseline, faults under load, heal, judge."""
 
 import asyncio
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -27,6 +28,9 @@ _SETTLE_S = 0.5
 _POLL_S = 0.1
 _JUDGE_S = 0.05
 _MAX_TEXTS = 40
+_NO_MEMORY = 2
+_INJECTED_EXITS = (-signal.SIGKILL, -signal.SIGTERM, 0, -1)
+"""Of workers: killed, asked to end before or after they were up, and not startable at all."""
 _COUNTED = {
     Kind.DROP: "channel_injected_drops",
     Kind.DUPLICATE: "channel_injected_duplicates",
@@ -83,8 +87,18 @@ class PartRun:
             await self._storm(host, gate, started_s + chaos_s)
             self.result.duration_s = time.monotonic() - started_s
             await self._judge_calm(host, before)
-            self.result.violations += [f"unhandled: {line}" for line in host.tracebacks()]
+            self._judge_processes(host)
         return self.result
+
+    def _judge_processes(self, host: HostProcess) -> None:
+        """Workers end by what was injected, and no process meets what it did not expect."""
+        violations = self.result.violations
+        violations += [f"unhandled: {line}" for line in host.tracebacks()]
+        allowed = Counter({_NO_MEMORY: self._faults[Kind.SHM_FULL]})
+        for name, code in host.exits():
+            if code not in _INJECTED_EXITS and allowed[code] < 1:
+                violations.append(f"{name} ended by itself with exit {code}")
+            allowed[code] -= 1
 
     # -- calm ----------------------------------------------------------------------------------
 

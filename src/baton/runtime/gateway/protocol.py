@@ -1,16 +1,25 @@
 """Uvicorn's HTTP protocol with bounds that it lacks: header size, header time, no pipelines."""
 
 import asyncio
+import logging
+from collections.abc import Callable
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from baton.errors import RequestRejected
 from baton.runtime.gateway.errors import error_json
 
+logger = logging.getLogger("baton.gateway")
+
 MAX_HEADER_NBYTES = 65_536
 HEADER_TIMEOUT_S = 30.0
 
 _REASONS = {400: b"Bad Request", 431: b"Request Header Fields Too Large"}
+
+
+def protocol_class(is_full: Callable[[], bool]) -> type["GatewayProtocol"]:
+    """The protocol of a server that drops new connections while `is_full`."""
+    return type("BoundGatewayProtocol", (GatewayProtocol,), {"is_full": staticmethod(is_full)})
 
 
 class GatewayProtocol(HttpToolsProtocol):
@@ -21,9 +30,18 @@ class GatewayProtocol(HttpToolsProtocol):
     read does not show that its client has left.
     """
 
+    @staticmethod
+    def is_full() -> bool:
+        """Whether there is no room for a connection now."""
+        return False
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client connected; its first request has to arrive in time."""
         super().connection_made(transport)
+        if self.is_full():
+            # Its descriptor is needed for a worker; the client sees a closed connection.
+            logger.warning("a connection was dropped: no file descriptor is free")
+            transport.abort()
         self._header_nbytes = 0
         self._pipelined = False
         self._header_timer = self.loop.call_later(HEADER_TIMEOUT_S, self._header_late)

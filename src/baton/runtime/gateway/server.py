@@ -10,7 +10,7 @@ from typing import Any
 import uvicorn
 
 from baton.errors import ConfigError
-from baton.runtime.gateway.protocol import GatewayProtocol
+from baton.runtime.gateway.protocol import protocol_class
 
 SHUTDOWN_S = 5
 SEND_BUFFER_NBYTES = 262_144
@@ -35,17 +35,19 @@ async def serve_app(
     port: int,
     *,
     on_started: Callable[[str, int], None],
+    is_full: Callable[[], bool] = lambda: False,
     shutdown_s: int = SHUTDOWN_S,
 ) -> None:
     """Serve `app` until this task is cancelled, then finish within about `shutdown_s` seconds.
 
     Calls `on_started(host, port)` with the real port (`port` 0 picks a free one) once connections
-    are accepted. Raises ConfigError if the address cannot be used.
+    are accepted. While `is_full`, new ones are dropped at once. Raises ConfigError if the address
+    cannot be used.
     """
     listener = bind(host, port)
     config = uvicorn.Config(
         app,
-        http=GatewayProtocol,
+        http=protocol_class(is_full),
         ws="none",
         lifespan="off",
         log_config=None,
