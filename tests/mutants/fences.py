@@ -1,6 +1,6 @@
 """The fences of specification 0x06E: each check of a sealed manifest, and of each message."""
 
-from tests.mutants.mutant import ByTests, Mutant, Vopr
+from tests.mutants.mutant import ByTests, Explore, Mutant, Vopr
 
 _DESTINATION = "protocol/destination.py"
 _MANIFESTS = (
@@ -201,12 +201,7 @@ _MESSAGES = (
         line="return me in (source, destination)",
         planted="return me[0] in (source[0], destination[0])",
         why="The router's word to an earlier life of this worker is acted upon.",
-        killer=ByTests(
-            (
-                "tests/nodes/test_fences.py"
-                "::test_the_routers_word_to_another_life_of_a_worker_is_not_for_this_one",
-            )
-        ),
+        killer=Explore("a stale message has an effect", {"num_crashes": 1}),
     ),
     Mutant(
         name="chunk-epoch-unchecked",

@@ -1,6 +1,6 @@
 """The handoff itself: gates, credit, publication, release, leases, aborts and quarantine."""
 
-from tests.mutants.mutant import ByTests, Mutant, Vopr
+from tests.mutants.mutant import ByTests, Explore, Mutant, Vopr
 
 _GATES = (
     Mutant(
@@ -417,6 +417,48 @@ _LEASES = (
     ),
 )
 
+_REPEATS = (
+    Mutant(
+        name="seal-not-repeated",
+        file="nodes/source_side.py",
+        line="self._send_seal(job, again=True)",
+        planted="pass",
+        why="One lost Seal costs a whole lease and the attempt.",
+        killer=ByTests(
+            (
+                "tests/nodes/test_fences.py"
+                "::test_a_seal_and_an_abort_are_said_again_until_they_are_answered",
+            )
+        ),
+    ),
+    Mutant(
+        name="abort-not-repeated",
+        file="nodes/destination_aborts.py",
+        line="elif context.now_us >= transfer.next_retry_us:",
+        planted="elif False:",
+        why="A lost AbortTransfer leaves the blocks in quarantine for a whole lease.",
+        killer=ByTests(
+            (
+                "tests/nodes/test_fences.py"
+                "::test_a_seal_and_an_abort_are_said_again_until_they_are_answered",
+            )
+        ),
+    ),
+    Mutant(
+        name="present-not-repeated",
+        file="nodes/source_rights.py",
+        line="if self._context.now_us >= job.next_present_us:",
+        planted="if False:",
+        why="A lost Present or Authorized costs the whole attempt.",
+        killer=ByTests(
+            (
+                "tests/protocol/test_capability_sides.py"
+                "::test_an_unanswered_presentation_is_repeated",
+            )
+        ),
+    ),
+)
+
 _ABORTS = (
     Mutant(
         name="free-while-peer-writes",
@@ -494,7 +536,7 @@ _ABORTS = (
         line='self._context.trace("source_aborting", job.fence, reason=reason)',
         planted="self._context.send(job.fence.destination_id, TransferQuiesced(fence=job.fence))",
         why="Quiescence is promised before it is reached.",
-        killer=Vopr(("writes-are-owned",), seeds=(101,)),
+        killer=Explore("is given back while its source writes", {"num_cancels": 1}),
     ),
     Mutant(
         name="any-death-quiets-the-source",
@@ -524,4 +566,4 @@ _ABORTS = (
     ),
 )
 
-MUTANTS = (*_GATES, *_CREDITS, *_PUBLICATION, *_LEASES, *_ABORTS)
+MUTANTS = (*_GATES, *_CREDITS, *_PUBLICATION, *_LEASES, *_REPEATS, *_ABORTS)

@@ -14,7 +14,7 @@ from itertools import chain
 import msgspec
 
 from tests.mutants.catalogue import CATALOGUE, find
-from tests.mutants.mutant import MAX_SEEDS, ByTests, Mutant, Vopr
+from tests.mutants.mutant import MAX_SEEDS, ByTests, Explore, Mutant, Vopr
 from tests.mutants.planting import install
 
 CONTROL = "(no mutant)"
@@ -40,7 +40,7 @@ def judge(name: str) -> Verdict:
     else:
         mutant = find(name)
         planter = install(mutant)
-        verdict = _by_vopr(mutant) if isinstance(mutant.killer, Vopr) else _by_tests(mutant)
+        verdict = _HUNTS[type(mutant.killer)](mutant)
         if not planter.is_loaded:
             fault = f"error: nothing imported {mutant.module}"
             verdict = msgspec.structs.replace(verdict, fault=fault)
@@ -75,6 +75,44 @@ def _outcomes(seeds: Iterable[int]) -> Iterator[tuple[int, str, str]]:
     for seed in seeds:
         outcome = run_plan(draw_plan(seed))
         yield seed, outcome.checker, outcome.text
+
+
+# -- the exhaustive model --------------------------------------------------------------------------
+
+_NO_FAULTS = dict.fromkeys(
+    ("num_crashes", "num_duplicates", "num_drops", "num_retries", "num_cancels"), 0
+)
+_MAX_STATES = 200_000
+
+
+def _by_explore(mutant: Mutant) -> Verdict:
+    killer = mutant.killer
+    assert isinstance(killer, Explore)
+    num_states, broken = _explored(killer.budgets)
+    fault = ""
+    if not broken:
+        fault = "survived"
+    elif killer.says not in broken:
+        fault = f"unexpected killer: {broken}"
+    return Verdict(
+        name=mutant.name,
+        killed_by="explore: " + (killer.says if broken else "nothing"),
+        cost=f"{num_states} states",
+        detail=broken,
+        fault=fault,
+    )
+
+
+def _explored(budgets: dict[str, int]) -> tuple[int, str]:
+    """How many states were seen, and what was broken."""
+    from baton.sim.explore.model import Model
+    from baton.sim.explore.search import Search
+    from baton.sim.explore.setup import Setup
+
+    model = Model(Setup(num_requests=1, **{**_NO_FAULTS, **budgets}))
+    result = Search(model, max_states=_MAX_STATES, max_seconds=300).run()
+    broken = result.counterexample.text if result.counterexample else ""
+    return result.num_states, broken
 
 
 def search(name: str, num_kills: int) -> str:
@@ -153,6 +191,9 @@ def _is_of(failed: str, node: str) -> bool:
     return failed == node or failed.startswith((node + "[", node + "::"))
 
 
+_HUNTS = {Vopr: _by_vopr, Explore: _by_explore, ByTests: _by_tests}
+
+
 # -- the control run -------------------------------------------------------------------------------
 
 
@@ -162,6 +203,10 @@ def _control() -> Verdict:
     seeds = sorted({s for k in killers if isinstance(k, Vopr) for s in k.seeds})
     nodes = [n for k in killers if isinstance(k, ByTests) for n in k.nodes]
     faults = [f"seed {seed}: {checker}" for seed, checker, _ in _outcomes(seeds) if checker]
+    spaces = [k.budgets for k in killers if isinstance(k, Explore)]
+    for budgets in [b for number, b in enumerate(spaces) if b not in spaces[:number]]:
+        broken = _explored(budgets)[1]
+        faults += [f"explore {budgets}: {broken}"] if broken else []
     seen = _run_tests(nodes)
     faults += [*seen.broken, *seen.failed]
     return Verdict(

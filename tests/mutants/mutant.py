@@ -20,13 +20,20 @@ class Vopr(msgspec.Struct, frozen=True, tag="vopr"):
     seeds: tuple[int, ...] = ()
 
 
+class Explore(msgspec.Struct, frozen=True, tag="explore"):
+    """Killed by the exhaustive model of one request under these budgets, and by what it `says`."""
+
+    says: str
+    budgets: dict[str, int]
+
+
 class ByTests(msgspec.Struct, frozen=True, tag="tests"):
     """Killed by tests: each of these node ids must fail, in its own assertions."""
 
     nodes: tuple[str, ...]
 
 
-Killer = Vopr | ByTests
+Killer = Vopr | Explore | ByTests
 
 
 class Mutant(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.mutants.catalogue import CATALOGUE, find
 from tests.mutants.hunting import CONTROL
-from tests.mutants.mutant import MAX_SEEDS, ROOT, ByTests, Mutant, StaleMutant, Vopr, plant
+from tests.mutants.mutant import MAX_SEEDS, ROOT, ByTests, Explore, Mutant, StaleMutant, Vopr, plant
 
 CASE = Mutant(
     name="case", file="core/finish.py", line="x = 1", planted="x = 2", why="", killer=ByTests(())
@@ -41,6 +41,8 @@ def test_every_mutant_changes_one_line_that_stands_there_once(mutant):
     killer = mutant.killer
     if isinstance(killer, Vopr):
         assert killer.checkers and killer.seeds and max(killer.seeds) < MAX_SEEDS
+    elif isinstance(killer, Explore):
+        assert killer.says
     else:
         assert killer.nodes
 

@@ -26,6 +26,7 @@ from baton.core.messages import (
     Reserve,
     Reserved,
     Resync,
+    Seal,
     SourceFailed,
     SourceRelease,
     TokenRow,
@@ -208,6 +209,23 @@ def test_a_resync_sends_every_token_from_the_asked_index_and_an_acknowledged_end
     assert fence.transfer_id in worker.node.decode.ended
     worker.from_router(DoneAck(fence=fence))
     assert not worker.node.decode.ended and not worker.node.decode.knows(fence.transfer_id)
+
+
+def test_a_seal_and_an_abort_are_said_again_until_they_are_answered():
+    """Leases would end both in the end, at the price of an attempt or of a long quarantine."""
+    source, destination = SourceWorker(), DestinationWorker()
+    source.prefill()
+    source.computed()
+    for number in range(8):
+        source.moved(source.writes()[number])
+        source.from_destination(CreditReturn(fence=FENCE, chunk_ids=(source.writes()[number],)))
+    destination.from_router(Cancel(fence=destination.grant.fence, reason="disconnect"))
+    retry_us = source.node.context.transfer.retry_ms * 1000
+    for worker in (source, destination):
+        for step in (1, 2):
+            worker.effects += worker.node.handle(events.Tick(), 2000 + step * retry_us)
+    assert [type(m) for m in source.sent("d0")].count(Seal) == 3
+    assert [type(m) for m in destination.sent("p0")].count(AbortTransfer) == 3
 
 
 def test_no_two_lives_of_a_worker_mint_the_same_reservation():
