@@ -15,7 +15,9 @@ from baton.runtime.notice import notice
 _NUM_RESERVED = 24
 _NUM_WANTED = 65_536
 _EVERY_S = 0.05
-_REFILL_S = 1.0
+_REFILL_S = 0.5
+_MARGIN = 16
+"""So many beside the reserve must be free before it is filled, so that it does not come and go."""
 
 
 def raise_descriptor_limit() -> None:
@@ -64,9 +66,10 @@ class DescriptorReserve:
     def _fill(self) -> None:
         try:
             self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-            while len(self._held) < _NUM_RESERVED:
+            while len(self._held) < _NUM_RESERVED + _MARGIN:
                 self._held.append(os.dup(self._held[0]))
-            os.close(os.dup(self._held[0]))  # one more must be free, or the reserve is needed now
+            while len(self._held) > _NUM_RESERVED:
+                os.close(self._held.pop())
         except OSError:
             self._release()
 

@@ -24,6 +24,8 @@ _HEAVY_PAUSE_S = (0.2, 1.5)
 _LIGHT_PAUSE_S = (0.5, 2.0)
 _THAW_S = LEASE_MS / 1000 + 0.7
 _GATEWAY_WINDOW_S = 1.5
+_GATEWAY_GRACE_S = 1.0
+"""Until the gateway has noticed that descriptors are back."""
 _POLL_S = 0.05
 
 
@@ -172,7 +174,7 @@ class Injector:
                 await self._until_gone(victim)
                 await self._until_epoch(victim, victim.epoch + 1)
             await asyncio.sleep(_GATEWAY_WINDOW_S)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(_GATEWAY_GRACE_S)
         self._recoveries.blocked = False
         self.windows.append((started_s, time.monotonic()))
 
