@@ -4,7 +4,7 @@ import pytest
 
 from baton.core.delivery import Failed, Finished
 from baton.core.messages import CreditReturn
-from tests.peers.stage import MODES, Stage
+from tests.stage import MODES, Stage
 
 DIRECTIONS = ("push", "pull")
 

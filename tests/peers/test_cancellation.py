@@ -3,7 +3,7 @@
 import pytest
 
 from baton.core.messages import Cancel, Seal
-from tests.peers.stage import MODES, Stage, each_loss
+from tests.stage import MODES, Stage, each_loss
 
 DIRECTIONS = ("push", "pull")
 

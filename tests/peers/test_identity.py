@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from baton.core.messages import Cancel, Prefill, Reserved, Seal
-from tests.peers.stage import MODES, Stage
+from tests.stage import MODES, Stage
 
 DIRECTIONS = ("push", "pull")
 PEER_WORDS = ("Present", "Authorized", "ChunksReady", "CreditReturn", "Seal", "SourceRelease")

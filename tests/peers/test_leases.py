@@ -5,7 +5,7 @@ import pytest
 from baton.core.messages import Prefill, Renew
 from baton.sim.clock import Clock
 from baton.sim.faults import Partition
-from tests.peers.stage import Stage
+from tests.stage import Stage
 
 DIRECTIONS = ("push", "pull")
 SLOW = 5_000

@@ -4,7 +4,7 @@ import pytest
 
 from baton.core.delivery import Failed
 from baton.core.messages import Renew
-from tests.peers.stage import MODES, Stage
+from tests.stage import MODES, Stage
 
 DIRECTIONS = ("push", "pull")
 

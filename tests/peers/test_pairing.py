@@ -17,7 +17,7 @@ from baton.nodes.router import Router
 from baton.protocol.signing import HmacKey
 from baton.sim.arithmetic import model_info
 from baton.sim.faults import Partition
-from tests.peers.stage import Stage
+from tests.stage import Stage
 
 DIRECTIONS = ("push", "pull")
 MODEL = model_info(block_size=4, num_layers=3, max_model_len=512)

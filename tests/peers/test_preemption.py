@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from baton.core.messages import Prefill, Reserve
-from tests.peers.stage import MODES, Stage
+from tests.stage import MODES, Stage
 
 DIRECTIONS = ("push", "pull")
 TIGHT = {"blocks": 10, "growth": 0, "block_size": 4}

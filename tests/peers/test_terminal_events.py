@@ -4,7 +4,7 @@ import pytest
 
 from baton.core.delivery import Failed, Finished
 from baton.core.messages import SourceFailed, TransferQuiesced
-from tests.peers.stage import MODES, Stage, each_loss, num_chunks
+from tests.stage import MODES, Stage, each_loss, num_chunks
 
 DIRECTIONS = ("push", "pull")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from baton.core.messages import Published, Reserved
-from tests.peers.stage import MODES, Stage, num_chunks
+from tests.stage import MODES, Stage, num_chunks
 
 DIRECTIONS = ("push", "pull")
 

@@ -43,7 +43,7 @@ def draw_plan(seed: int) -> Plan:
         worker=_worker(random, block_size),
         transfer=_transfer(random, info.layout.layer_block_nbytes),
         router=_router(random),
-        hardware=_hardware(random),
+        hardware=draw_hardware(random),
         late_delivery=random.random() < 0.3,
         fault_end_us=random.choice([1_000_000, 3_000_000, 6_000_000]),
     )
@@ -88,7 +88,8 @@ def _router(random: Random) -> RouterConfig:
     )
 
 
-def _hardware(random: Random) -> Hardware:
+def draw_hardware(random: Random) -> Hardware:
+    """A pace of engine, data plane and network; each draw orders concurrent events otherwise."""
     return Hardware(
         row_us=random.choice([5, 50]),
         step_us=random.choice([100, 2000]),

@@ -42,7 +42,8 @@ class Network:
         self._clogged: deque[tuple[str, Envelope]] = deque()
         self.healed = False
         self.tamper: Callable[[str, Envelope], Sequence[int]] | None = None
-        """For stories: the delays after which a message arrives; none at all drops it."""
+        """For stories: the delays after which a message arrives; none at all drops it, and one
+        without delay keeps the order of its lane."""
 
     def block(self, fault: Partition | Clog) -> None:
         """A partition or a clog begins."""
@@ -89,7 +90,8 @@ class Network:
         greeting = isinstance(envelope.message, Hello)
         if self.tamper is not None:
             for delay_us in self.tamper(receiver, envelope):
-                self._arrive(at_us + delay_us, receiver, envelope)
+                due_us = at_us + delay_us if delay_us else self._in_order(lane, at_us)
+                self._arrive(due_us, receiver, envelope)
             return
         fault = None if greeting else self._fault(lane, number, envelope)
         if fault is not None and fault.kind == "forge":
@@ -105,10 +107,15 @@ class Network:
         if fault is not None and fault.kind == "reorder":
             self._arrive(at_us + fault.delay_us, receiver, envelope)
             return
-        at_us = self._ready_us[lane] = max(at_us, self._ready_us.get(lane, 0))
+        at_us = self._in_order(lane, at_us)
         self._arrive(at_us, receiver, envelope)
         if fault is not None:
             self._arrive(at_us + fault.delay_us, receiver, envelope)
+
+    def _in_order(self, lane: str, at_us: int) -> int:
+        """When a message arrives that does not overtake what its lane already carries."""
+        at_us = self._ready_us[lane] = max(at_us, self._ready_us.get(lane, 0))
+        return at_us
 
     def _arrive(self, at_us: int, receiver: str, envelope: Envelope) -> None:
         life = self._life_of(receiver)

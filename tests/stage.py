@@ -1,20 +1,24 @@
 """A simulated deployment whose messages can be lost one by one; every checker watches it."""
 
 from collections.abc import Callable, Iterator, Sequence
+from random import Random
 from typing import Any
 
+from baton.config import TransferConfig
 from baton.core.delivery import Failed, Finished, Started, Tokens
 from baton.core.effects import Effect, Trace
-from baton.core.events import Event
+from baton.core.events import Event, Received
+from baton.core.ids import Role
 from baton.core.messages import Envelope, Hello, Load, Message, Renew
 from baton.core.request import Request, SamplingParams
 from baton.nodes.context import ROUTER
 from baton.sim.arithmetic import Truth
 from baton.sim.checks import all_checkers
 from baton.sim.checks.leaks import leftovers
+from baton.sim.draw import draw_hardware
 from baton.sim.faults import ChunkFault, EngineFault
 from baton.sim.observer import Observer
-from baton.sim.plan import Arrival
+from baton.sim.plan import Arrival, Plan
 from baton.sim.scene import calm_plan
 from baton.sim.worker import SimWorker
 from baton.sim.world import World
@@ -22,8 +26,26 @@ from baton.sim.world import World
 QUICK = {"lease": 1000, "retry": 50}
 """Options under which repairs take little virtual time."""
 MODES = {"push": {"direction": "push"}, "pull": {"direction": "pull"}, "colocated": {"mixed": 1}}
-_CHATTER = (Hello, Load, Renew)
+Loses = Callable[[int, str, str, Message], bool]
+"""Judges a message by its number, sender, receiver and kind. Chatter has the number -1."""
+_CHATTER = (Load, Renew)
 _LIMIT_US = 200_000_000
+
+
+def uneven_plan(*roles: str, seed: int = 0, **changes: Any) -> Plan:
+    """Chunks of two blocks of one layer, credit for two of them, and a pace drawn from `seed`.
+
+    Nothing goes wrong by itself; another seed orders what is concurrent in another way.
+    """
+    transfer = {"chunk_nbytes": 64, "credit_nbytes": 128, **changes.pop("transfer", {})}
+    return Plan(
+        seed=seed,
+        roles=tuple(Role(role) for role in roles or ("prefill", "decode")),
+        transfer=TransferConfig(**transfer),
+        hardware=draw_hardware(Random(seed)),
+        replayed=True,
+        **changes,
+    )
 
 
 class _Recorder(Observer):
@@ -43,17 +65,31 @@ class _Recorder(Observer):
         self._traces += [(now_us, place, e) for e in effects if isinstance(e, Trace)]
 
 
-class Stage:
-    """Runs a calm world. `lose` judges every message by its number, sender, receiver and kind."""
+def _loses_nothing(*_: object) -> bool:
+    return False
 
-    def __init__(self, **options: Any) -> None:
-        plan = calm_plan({name: str(value) for name, value in {**QUICK, **options}.items()})
+
+class Stage:
+    """Runs a world: the calm one of some options, or a given plan. `lose` judges every message."""
+
+    def __init__(
+        self,
+        plan: Plan | None = None,
+        *,
+        lose: Loses = _loses_nothing,
+        observers: Sequence[Observer] = (),
+        **options: Any,
+    ) -> None:
+        assert plan is None or not options
+        calm = {name: str(value) for name, value in {**QUICK, **options}.items()}
         self.traces: list[tuple[int, str, Trace]] = []
-        self.world = World(plan, [_Recorder(self.traces), *all_checkers()])
+        self.world = World(
+            plan or calm_plan(calm), [_Recorder(self.traces), *observers, *all_checkers()]
+        )
         self.world.network.tamper = self._tamper
         self.sent: list[tuple[str, str, Message]] = []
         """Everything but chatter, in the order it was sent: sender, receiver, message."""
-        self.lose: Callable[[int, str, str, Message], bool] = lambda *_: False
+        self.lose = lose
         self.delay_us: Callable[[str, str, Message], tuple[int, ...]] = lambda *_: (0,)
         self.requests: dict[str, Request] = {}
         self.until(self._introduced)
@@ -68,6 +104,8 @@ class Stage:
         sender, message = envelope.sender_id, envelope.message
         if self.world.network.is_partitioned(sender, receiver):
             return ()
+        if isinstance(message, Hello):
+            return (0,)
         if isinstance(message, _CHATTER):
             return () if self.lose(-1, sender, receiver, message) else (0,)
         number = len(self.sent)
@@ -78,12 +116,20 @@ class Stage:
 
     # -- driving -------------------------------------------------------------------------------
 
-    def submit(self, request_id: str = "r", prompt: int = 10, **fields: Any) -> Request:
+    def submit(
+        self, request_id: str = "r", prompt: int | Sequence[int] = 10, **fields: Any
+    ) -> Request:
+        """A client asks; fields of its sampling parameters may stand among the others."""
         first = fields.pop("first", 0)
-        sampling = SamplingParams(max_tokens=fields.pop("max_tokens", 4), seed=3)
-        tokens = tuple(range(first, first + prompt))
+        tokens = range(first, first + prompt) if isinstance(prompt, int) else prompt
+        sampling = {"max_tokens": 4, "seed": 3}
+        for name in fields.keys() & set(SamplingParams.__struct_fields__):
+            sampling[name] = fields.pop(name)
         request = Request(
-            request_id=request_id, prompt_token_ids=tokens, sampling=sampling, **fields
+            request_id=request_id,
+            prompt_token_ids=tuple(tokens),
+            sampling=SamplingParams(**sampling),
+            **fields,
         )
         self.requests[request_id] = request
         self.world.submit(Arrival(at_us=0, request=request))
@@ -103,18 +149,28 @@ class Stage:
         for _ in range(count):
             self.world.timeline.step()
 
+    def serve(self) -> None:
+        """Every request ends, one way or another."""
+        self.until(lambda: not self.world.router.records)
+
+    def settle(self, quiet_us: int = 30_000_000) -> None:
+        """Time passes for every lease and retry to end; then nobody holds anything any more."""
+        self.lose = _loses_nothing
+        self.run_for(quiet_us)
+        assert leftovers(self.world) == []
+        self.world.observe(lambda observer: observer.quiet(self.world))
+
     def finish(self) -> None:
         """Every request ends, everybody lets go of everything, and every checker agrees."""
-        self.until(lambda: not self.world.router.records)
-        self.lose = lambda *_: False
+        self.serve()
+        self.lose = _loses_nothing
         self.until(lambda: not leftovers(self.world))
         self.world.observe(lambda observer: observer.quiet(self.world))
 
     def finish_right(self) -> None:
         """As `finish`, and every client has the whole true text."""
         self.finish()
-        for request_id in self.requests:
-            self.assert_right(request_id)
+        self.assert_all_right()
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -151,21 +207,37 @@ class Stage:
         assert found is not None, f"{request_id} has not ended"
         return found
 
+    def truth(self, request_id: str = "r") -> list[int]:
+        """What a single worker would answer."""
+        return list(Truth(self.requests[request_id], self.world.model).outputs)
+
     def assert_right(self, request_id: str = "r") -> None:
         assert isinstance(self.end(request_id), Finished), self.end(request_id)
-        truth = Truth(self.requests[request_id], self.world.model)
-        assert self.tokens(request_id) == list(truth.outputs)
+        assert self.tokens(request_id) == self.truth(request_id)
+
+    def assert_all_right(self) -> None:
+        for request_id in self.requests:
+            self.assert_right(request_id)
 
     def traced(self, name: str, request_id: str = "") -> list[tuple[int, str, Trace]]:
         return [t for t in self.traces if t[2].name == name and request_id in ("", t[2].request_id)]
 
-    def kinds(self, *kinds: type) -> list[Message]:
+    def kinds(self, *kinds: type) -> list[Any]:
+        """Messages of some kinds, in the order they were sent."""
         return [message for _, _, message in self.sent if isinstance(message, kinds)]
+
+    def hand(self, worker_id: str, message: Message, sender_id: str = ROUTER) -> None:
+        """A worker gets a message at this very moment, in the sender's first life."""
+        self.world.workers[worker_id].receive(from_process(sender_id, message))
+
+    def tell_router(self, worker_id: str, message: Message) -> None:
+        """The router gets a word of a worker at this very moment."""
+        envelope = from_process(worker_id, message)
+        self.world.feed_router(Received(envelope=envelope))
 
     def as_router(self, worker_id: str, message: Message) -> None:
         """A word of the router that was on its way for a long time."""
-        envelope = Envelope(sender_id=ROUTER, sender_epoch=0, message=message)
-        self.world.network.send(worker_id, envelope)
+        self.world.network.send(worker_id, from_process(ROUTER, message))
 
     # -- faults --------------------------------------------------------------------------------
 
@@ -184,6 +256,12 @@ class Stage:
 
     def crash(self, worker: SimWorker, down_us: int = 5_000) -> None:
         self.world.crash(worker.worker_id, noticed_after_us=500, down_us=down_us)
+
+
+def from_process(sender_id: str, message: Message) -> Envelope:
+    """As the router sends it, or as a worker sends it in its first life."""
+    epoch = 0 if sender_id == ROUTER else 1
+    return Envelope(sender_id=sender_id, sender_epoch=epoch, message=message)
 
 
 def num_chunks(**options: Any) -> int:
