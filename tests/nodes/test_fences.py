@@ -35,13 +35,14 @@ from baton.core.messages import (
 )
 from baton.core.request import Request, SamplingParams, Token, Usage
 from baton.core.work import BatchResult
+from baton.nodes.context import ROUTER
 from baton.nodes.record import RequestRecord
 from baton.nodes.router import Router
-from tests.nodes.cluster import ROUTER, Cluster
 from tests.nodes.test_fleet import KEY, hello, info
 from tests.protocol.destination_worker import DestinationWorker, peer
 from tests.protocol.handoff import FENCE, REQUEST, capability, replace
 from tests.protocol.source_worker import SourceWorker
+from tests.stage import Stage, uneven_plan
 
 # -- workers ---------------------------------------------------------------------------------------
 
@@ -229,12 +230,13 @@ def test_a_seal_and_an_abort_are_said_again_until_they_are_answered():
 
 
 def test_no_two_lives_of_a_worker_mint_the_same_reservation():
-    first = Cluster().hosts["decode-1"]
-    first.node.context.mint_reservation_id()
-    ids = set()
+    stage, ids = Stage(), set()
     for epoch in (1, 2, 3):
-        first.node.context.epoch = epoch
-        ids |= {first.node.context.mint_reservation_id() & ~0xFFFF_FFFF}
+        context = stage.destination.node.context
+        assert context.epoch == epoch
+        ids |= {context.mint_reservation_id() & ~0xFFFF_FFFF for _ in range(2)}
+        stage.crash(stage.destination)
+        stage.run_for(1_000_000)
     assert len(ids) == 3
 
 
@@ -347,29 +349,27 @@ def test_a_superseded_attempt_is_told_to_let_go():
 
 
 def test_what_nobody_has_answered_is_said_again_within_the_attempt():
-    cluster = Cluster()
-    cluster.run(lambda: not cluster.router.missing(cluster.now_us))
-    lost: list[tuple[str, Message]] = []
-    cluster.drop = lambda sender, receiver, message: (
+    stage = Stage(uneven_plan())
+    lost: list[Message] = []
+    stage.lose = lambda n, sender, receiver, message: (
         sender == ROUTER
         and isinstance(message, Reserve)
         and len(lost) < 2
-        and not lost.append((receiver, message))
+        and not lost.append(message)
     )
-    cluster.submit("r", list(range(20)))
-    soon_us = cluster.now_us + 3_000_000
-    cluster.run(lambda: any(isinstance(m, Reserved) for _, _, m in cluster.sent), limit_us=soon_us)
-    assert len(lost) == 2 and cluster.router.records["r"].attempt == 1
+    stage.submit("r", 20)
+    soon_us = stage.now_us + 3_000_000
+    stage.until(lambda: stage.kinds(Reserved))
+    assert stage.now_us < soon_us
+    assert len(lost) == 2 and stage.world.router.records["r"].attempt == 1
 
 
 def test_a_failed_source_is_avoided_by_the_next_attempt():
-    cluster = Cluster(("prefill", "prefill", "decode"))
-    cluster.run(lambda: len(list(cluster.router.fleet)) == 3)
-    cluster.submit("r", list(range(40)))
-    cluster.run(lambda: cluster.router.records["r"].state == "PREFILLING")
-    fence = cluster.router.records["r"].fence
-    failed = SourceFailed(fence=fence, reason="x")
-    envelope = Envelope(sender_id=fence.source_id, sender_epoch=fence.source_epoch, message=failed)
-    cluster.feed("decode-2", envelope)
-    cluster.run(lambda: cluster.router.records["r"].attempt == 2)
-    assert cluster.router.records["r"].fence.source_id not in ("", fence.source_id)
+    stage = Stage(uneven_plan("prefill", "prefill", "decode"))
+    records = stage.world.router.records
+    stage.submit("r", 40)
+    stage.until(lambda: records["r"].state == "PREFILLING")
+    fence = records["r"].fence
+    stage.hand("decode-2", SourceFailed(fence=fence, reason="x"), fence.source_id)
+    stage.until(lambda: records["r"].attempt == 2)
+    assert records["r"].fence.source_id not in ("", fence.source_id)

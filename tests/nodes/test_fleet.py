@@ -10,9 +10,10 @@ from baton.core.messages import Envelope, Hello, PeerUp, Refused
 from baton.core.snapshot import WorkerInfo
 from baton.nodes.router import Router
 from baton.protocol.signing import HmacKey
-from tests.nodes.cluster import MODEL
+from baton.sim.arithmetic import model_info
 
 KEY = HmacKey("router/test", bytes(32))
+MODEL = model_info(block_size=4, num_layers=3, max_model_len=512)
 
 
 def info(worker_id: str, role: Role = Role.DECODE, epoch: int = 1, **changes) -> WorkerInfo:

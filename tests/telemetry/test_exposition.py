@@ -5,18 +5,17 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from baton.telemetry.exposition import render_metrics
-from tests.nodes.cluster import Cluster
+from tests.stage import Stage, uneven_plan
 
 DOCS = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 
 
 def exported() -> dict[str, list]:
-    cluster = Cluster()
-    cluster.run(lambda: not cluster.router.missing(cluster.now_us))
-    cluster.submit("r", list(range(33)), max_tokens=4)
-    cluster.run()
-    cluster.settle(2_000_000)
-    text = render_metrics(cluster.router).decode()
+    stage = Stage(uneven_plan())
+    stage.submit("r", 33)
+    stage.serve()
+    stage.settle(2_000_000)
+    text = render_metrics(stage.world.router).decode()
     return {f.name: f.samples for f in text_string_to_metric_families(text)}
 
 
@@ -36,9 +35,9 @@ def test_values_are_those_of_the_run():
         for s in families["baton_kv_transfer_bytes"]
         if s.labels["worker"] == "decode-1"
     }
-    # 33 rows of 3 layers, 1 head of 2 floats, K and V; 9 blocks of 4 move whole.
-    assert moved["logical"] == 33 * 3 * 2 * 2 * 4
-    assert moved["padding"] == 3 * 3 * 2 * 2 * 4
+    # 33 rows of 3 layers, 1 head of 1 float, K and V; 9 blocks of 4 move whole.
+    assert moved["logical"] == 33 * 3 * 2 * 4
+    assert moved["padding"] == 3 * 3 * 2 * 4
     assert moved["duplicate"] == moved["framing"] == 0
     blocks = {(s.labels["worker"], s.labels["state"]): s.value for s in families["baton_kv_blocks"]}
     for worker in ("prefill-0", "decode-1"):
