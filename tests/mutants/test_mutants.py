@@ -1,5 +1,6 @@
 """The catalogue is up to date, planting works, and every planted bug is noticed by its killers."""
 
+import os
 import subprocess
 import sys
 
@@ -60,6 +61,19 @@ def test_a_mutant_lives_in_its_own_process_only():
     assert done.returncode == 0, done.stdout
     assert "credits-bound-bytes" in done.stdout and "in flight under a credit" in done.stdout
     assert find("credit-unbounded").path.read_text() == text
+
+
+def test_the_pytest_plugin_plants_before_anything_is_imported():
+    node = "tests/protocol/test_credits.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.mutants.planting", "-q", node],
+        cwd=ROOT,
+        env={**os.environ, "BATON_MUTANT": "credit-unbounded"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "FAILED" in done.stdout and "test_a_chunk_larger_than_the_window" in done.stdout
 
 
 def test_survivors_strangers_and_stale_lines_are_faults():
