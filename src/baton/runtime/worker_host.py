@@ -47,6 +47,7 @@ class WorkerHost:
         self._peers: dict[str, WorkerInfo] = {}
         self._stop = asyncio.Event()
         self._refused = ""
+        self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._trace = TraceLog(spec.worker_id, spec.trace_path)
         self._loop = asyncio.get_running_loop()
@@ -126,6 +127,7 @@ class WorkerHost:
         self._greeting = self._loop.call_later(retry_s, self._greet)
 
     def _close(self) -> None:
+        self._closed = True
         for timer in (self._timer, self._greeting):
             if timer is not None:
                 timer.cancel()
@@ -203,6 +205,8 @@ class WorkerHost:
         self._plane.disconnect(worker_id, epoch)
 
     def _feed(self, event: Event) -> None:
+        if self._closed:
+            return  # a thread's last word
         at_us = now_us()
         for effect in self._node.handle(event, at_us):
             self._perform(effect, at_us)

@@ -165,7 +165,7 @@ class Injector:
 
     async def _starve_gateway(self) -> None:
         victim = await self._choose() if self._chance.random() < 0.5 else None
-        self._recoveries.blocked = True
+        self._recoveries.block()
         started_s = time.monotonic()
         with no_descriptors(self._host.pid):
             if victim is not None:
@@ -175,7 +175,7 @@ class Injector:
                 await self._until_epoch(victim, victim.epoch + 1)
             await asyncio.sleep(_GATEWAY_WINDOW_S)
         await asyncio.sleep(_GATEWAY_GRACE_S)
-        self._recoveries.blocked = False
+        self._recoveries.is_blocked = False
         self.windows.append((started_s, time.monotonic()))
 
     async def _revoke(self) -> None:

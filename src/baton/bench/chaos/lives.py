@@ -22,6 +22,8 @@ class Lives:
         self._dead: set[tuple[str, int]] = set()
         self.down_since_s: dict[str, float] = {}
         """Roles without a worker that could answer, and since when."""
+        self.num_outages = 0
+        """How often a role has lost its last worker that could answer."""
         self.roles: set[str] = set()
 
     async def run(self) -> None:
@@ -47,8 +49,9 @@ class Lives:
         for role in self.roles:
             if self.up(role):
                 self.down_since_s.pop(role, None)
-            else:
-                self.down_since_s.setdefault(role, now_s)
+            elif role not in self.down_since_s:
+                self.down_since_s[role] = now_s
+                self.num_outages += 1
 
     def up(self, role: str = "") -> list[WorkerState]:
         """Workers (of a role) that run now: neither dead nor stopped."""

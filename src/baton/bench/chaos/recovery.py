@@ -34,9 +34,15 @@ class Recoveries:
         self._lives = lives
         self._numbers = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.blocked = False
+        self.is_blocked = False
         """The gateway has no descriptors now."""
+        self.num_blocks = 0
         self.done: list[Recovery] = []
+
+    def block(self) -> None:
+        """From now until `is_blocked` is false again the gateway has no descriptors."""
+        self.is_blocked = True
+        self.num_blocks += 1
 
     def died(self, worker_id: str, died_s: float) -> None:
         """A worker is dead: submit requests until one is answered."""
@@ -48,13 +54,17 @@ class Recoveries:
         """Wait for those that are still measured."""
         await asyncio.gather(*self._tasks)
 
+    @property
+    def _num_disturbances(self) -> int:
+        return self._lives.num_outages + self.num_blocks
+
     async def _measure(self, worker_id: str, died_s: float) -> None:
-        outage = False
+        lives, before = self._lives, self._num_disturbances
+        outage = self.is_blocked or bool(lives.down_since_s)
         while time.monotonic() - died_s < REQUEST_BOUND_S:
-            outage |= self.blocked or bool(self._lives.down_since_s)
             ask = probe_ask(next(self._numbers))
             called = await call(self._address, ask, None, bound_s=REQUEST_BOUND_S)
-            outage |= self.blocked or bool(self._lives.down_since_s)
+            outage |= self._num_disturbances > before or bool(lives.down_since_s)
             if called.end is End.EQUAL:
                 break
             await asyncio.sleep(_RETRY_S)
