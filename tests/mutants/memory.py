@@ -179,10 +179,7 @@ _OWNERS = (
         why="A denied reservation leaves its prefix pinned.",
         killer=Vopr(
             ("blocks-have-owners",),
-            seeds=(
-                117,
-                145,
-            ),
+            seeds=(145,),
         ),
     ),
     Mutant(
