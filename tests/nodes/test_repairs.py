@@ -40,6 +40,7 @@ def test_a_denial_that_comes_too_late_does_not_end_a_stream():
     fence = stage.world.router.records["r"].fence
     for reason in ("no_kv_capacity", "prompt_exceeds_pool"):
         stage.tell_router("decode-1", Denied(fence=fence, reason=reason, transient=True))
+    assert stage.world.router.records["r"].fence == fence
     stage.serve()
     stage.assert_right()
 
@@ -56,9 +57,11 @@ def test_a_full_worker_is_asked_again_only_after_news_from_it():
 
 def test_a_colocated_reservation_without_a_prefill_expires():
     stage = Stage(uneven_plan("mixed", router=RouterConfig(attempt_timeout_ms=2000)))
-    stage.lose = lambda n, s, r, m: isinstance(m, Prefill)
+    # No cancel arrives either: the lease alone ends the last of them.
+    stage.lose = lambda n, s, r, m: isinstance(m, Prefill | Cancel)
     stage.submit("r", 20)
     stage.serve()
+    assert stage.destination.node.destination.incoming
     stage.settle()
 
 
