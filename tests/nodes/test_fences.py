@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from baton.config import RouterConfig, TransferConfig
 from baton.core import effects, events
 from baton.core.ids import Direction, Fence, Role, Schedule
 from baton.core.messages import (
@@ -37,8 +36,7 @@ from baton.core.request import Request, SamplingParams, Token, Usage
 from baton.core.work import BatchResult
 from baton.nodes.context import ROUTER
 from baton.nodes.record import RequestRecord
-from baton.nodes.router import Router
-from tests.nodes.test_fleet import KEY, hello, info
+from tests.nodes.joining import hello, info, lone_router
 from tests.protocol.destination_worker import DestinationWorker, peer
 from tests.protocol.handoff import FENCE, REQUEST, capability, replace
 from tests.protocol.source_worker import SourceWorker
@@ -280,7 +278,7 @@ class Serving:
     """A router that has just started the first attempt of request r on p and d."""
 
     def __init__(self) -> None:
-        self.router = Router(RouterConfig(), TransferConfig(), signer=KEY)
+        self.router = lone_router()
         hello(self.router, info("p", Role.PREFILL))
         hello(self.router, info("d", epoch=2))
         self.feed(events.Submitted(request=REQUESTED))

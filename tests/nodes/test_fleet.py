@@ -3,35 +3,10 @@
 import msgspec
 import pytest
 
-from baton.config import RouterConfig, TransferConfig
-from baton.core import effects, events
+from baton.config import RouterConfig
 from baton.core.ids import Role
-from baton.core.messages import Envelope, Hello, PeerUp, Refused
-from baton.core.snapshot import WorkerInfo
-from baton.nodes.router import Router
-from baton.protocol.signing import HmacKey
-from baton.sim.arithmetic import model_info
-
-KEY = HmacKey("router/test", bytes(32))
-MODEL = model_info(block_size=4, num_layers=3, max_model_len=512)
-
-
-def info(worker_id: str, role: Role = Role.DECODE, epoch: int = 1, **changes) -> WorkerInfo:
-    return msgspec.structs.replace(
-        WorkerInfo(
-            worker_id=worker_id, epoch=epoch, role=role, pid=1, version="1", endpoint="",
-            model=MODEL, num_blocks=8, max_num_seqs=4, region=b"",
-        ),
-        **changes,
-    )  # fmt: skip
-
-
-def hello(router: Router, worker: WorkerInfo) -> list:
-    envelope = Envelope(
-        sender_id=worker.worker_id, sender_epoch=worker.epoch, message=Hello(info=worker)
-    )
-    found = router.handle(events.Received(envelope=envelope), 1)
-    return [(e.to, e.message) for e in found if isinstance(e, effects.Send)]
+from baton.core.messages import PeerUp, Refused
+from tests.nodes.joining import MODEL, hello, info, lone_router
 
 
 def model(**changes):
@@ -51,7 +26,7 @@ DIFFERENCES = {
 
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_a_worker_that_differs_is_refused_by_name(name):
-    router = Router(RouterConfig(), TransferConfig(), signer=KEY)
+    router = lone_router()
     assert hello(router, info("p", Role.PREFILL)) == []
     ((to, message),) = hello(router, info("d", **DIFFERENCES[name]))
     assert to == "d"
@@ -62,7 +37,7 @@ def test_a_worker_that_differs_is_refused_by_name(name):
 
 
 def test_equal_workers_are_introduced_to_each_other():
-    router = Router(RouterConfig(), TransferConfig(), signer=KEY)
+    router = lone_router()
     first, second = info("p", Role.PREFILL), info("d")
     hello(router, first)
     assert hello(router, second) == [("p", PeerUp(info=second)), ("d", PeerUp(info=first))]
@@ -70,7 +45,7 @@ def test_equal_workers_are_introduced_to_each_other():
 
 
 def test_an_older_or_equal_life_of_a_worker_cannot_come_back():
-    router = Router(RouterConfig(), TransferConfig(), signer=KEY)
+    router = lone_router()
     hello(router, info("p", Role.PREFILL))
     hello(router, info("d", epoch=3))
     for epoch in (2, 3):
@@ -80,8 +55,7 @@ def test_an_older_or_equal_life_of_a_worker_cannot_come_back():
 
 
 def test_readiness_needs_fresh_heartbeats():
-    config = RouterConfig(worker_timeout_ms=1000)
-    router = Router(config, TransferConfig(), signer=KEY)
+    router = lone_router(RouterConfig(worker_timeout_ms=1000))
     hello(router, info("p", Role.PREFILL))
     hello(router, info("d"))
     assert router.missing(500_000) == ""

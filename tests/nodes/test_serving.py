@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from baton.config import RouterConfig, WorkerConfig
+from baton.config import RouterConfig
 from baton.core.delivery import Failed, Finished
 from baton.core.ids import Direction, Mode
 from baton.core.messages import AbortTransfer, Published, Seal, SourceRelease, TokenRows
@@ -121,17 +121,6 @@ def test_lost_messages_delay_but_never_change_or_leak(seed):
     stage.settle(60_000_000)
 
 
-def test_corrupt_bytes_are_never_published():
-    stage = Stage(uneven_plan())
-    stage.hit_chunk(3, "corrupt")
-    stage.submit("r", PROMPTS[8])
-    stage.serve()
-    stage.assert_right()
-    assert stage.started().mode is Mode.RECOMPUTED
-    assert stage.destination.node.counters["validation_failures"] >= 1
-    stage.settle()
-
-
 def test_order_is_validate_publish_admit_acknowledge():
     stage = Stage(uneven_plan())
     stage.submit("r", PROMPTS[8])
@@ -169,31 +158,6 @@ def test_a_silent_source_expires_and_its_blocks_stay_quarantined_until_it_is_dea
     stage.serve()
     stage.assert_right()
     stage.settle()
-
-
-def test_memory_shortage_preempts_and_still_gives_the_same_text():
-    worker = WorkerConfig(block_size=4, max_batch_tokens=16, growth_tokens=4)
-    stage = Stage(uneven_plan(num_blocks=20, worker=worker))
-    for number in range(4):
-        stage.submit(f"r{number}", [number] * 13, max_tokens=30)
-    stage.serve()
-    stage.assert_all_right()
-    assert stage.destination.node.counters["preemptions"] > 0
-    stage.settle()
-
-
-def test_tenants_and_salts_never_share_a_prefix():
-    stage = Stage(uneven_plan())
-    for name, extra in (
-        ("a", {"tenant_id": "x"}),
-        ("b", {"tenant_id": "y"}),
-        ("c", {"tenant_id": "x", "cache_salt": "s"}),
-        ("d", {"tenant_id": "x"}),
-    ):
-        stage.submit(name, 20, **extra)
-        stage.serve()
-    cached = {name: stage.end(name).usage.cached_tokens for name in "abcd"}
-    assert cached == {"a": 0, "b": 0, "c": 0, "d": 16}
 
 
 def test_a_prompt_beyond_the_pool_is_refused_at_once():

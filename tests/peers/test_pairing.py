@@ -5,51 +5,17 @@ import itertools
 import msgspec
 import pytest
 
-from baton.config import RouterConfig, TransferConfig
 from baton.core import effects, events
 from baton.core.delivery import Failed
 from baton.core.ids import Role
 from baton.core.layout import KVLayout, ModelIdentity
-from baton.core.messages import Envelope, Hello, Load, Refused, Reserve
+from baton.core.messages import Load, Refused, Reserve
 from baton.core.request import Request, SamplingParams
-from baton.core.snapshot import WorkerInfo
-from baton.nodes.router import Router
-from baton.protocol.signing import HmacKey
-from baton.sim.arithmetic import model_info
 from baton.sim.faults import Partition
+from tests.nodes.joining import MODEL, hello, info, lone_router, sends
 from tests.stage import Stage
 
 DIRECTIONS = ("push", "pull")
-MODEL = model_info(block_size=4, num_layers=3, max_model_len=512)
-
-
-def info(worker_id: str, role: Role, model=MODEL, version="1") -> WorkerInfo:
-    return WorkerInfo(
-        worker_id=worker_id,
-        epoch=1,
-        role=role,
-        pid=1,
-        version=version,
-        endpoint="",
-        model=model,
-        num_blocks=64,
-        max_num_seqs=8,
-        region=b"",
-    )
-
-
-def router() -> Router:
-    return Router(RouterConfig(), TransferConfig(), signer=HmacKey("router", bytes(32)))
-
-
-def sends(router: Router, event, now_us: int = 1) -> list:
-    return [(e.to, e.message) for e in router.handle(event, now_us) if isinstance(e, effects.Send)]
-
-
-def hello(router: Router, worker: WorkerInfo) -> list:
-    message = Hello(info=worker)
-    envelope = Envelope(sender_id=worker.worker_id, sender_epoch=1, message=message)
-    return sends(router, events.Received(envelope=envelope))
 
 
 def submitted(request_id: str = "r") -> events.Submitted:
@@ -78,10 +44,10 @@ def test_mismatch_found_late(part, field, late):
     value = getattr(getattr(MODEL, part), field)
     changed = msgspec.structs.replace(getattr(MODEL, part), **{field: other(value)})
     model = msgspec.structs.replace(MODEL, **{part: changed})
-    deployment = router()
+    deployment = lone_router()
     for name, role in (("p", Role.PREFILL), ("d", Role.DECODE)):
         assert not any(isinstance(m, Refused) for _, m in hello(deployment, info(name, role)))
-    ((to, refusal),) = hello(deployment, info("late", late, model))
+    ((to, refusal),) = hello(deployment, info("late", late, model=model))
     assert to == "late"
     named = "K/V layout" if part == "layout" else "model identity"
     assert f"late cannot be paired: its {named} is" in refusal.reason
@@ -92,7 +58,7 @@ def test_mismatch_found_late(part, field, late):
 
 @pytest.mark.parametrize("late", [Role.PREFILL, Role.DECODE])
 def test_versions_mixed_by_an_update(late):
-    deployment = router()
+    deployment = lone_router()
     hello(deployment, info("p", Role.PREFILL))
     hello(deployment, info("d", Role.DECODE))
     ((_, refusal),) = hello(deployment, info("late", late, version="2"))
@@ -103,7 +69,7 @@ def test_versions_mixed_by_an_update(late):
 @pytest.mark.parametrize("present", [None, Role.PREFILL, Role.DECODE])
 def test_routes_open_before_the_pair_is_ready(present):
     """Before both phases have a worker a request is refused at once, with the missing phase."""
-    deployment = router()
+    deployment = lone_router()
     if present is not None:
         hello(deployment, info("w", present))
     delivered = [

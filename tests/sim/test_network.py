@@ -1,11 +1,10 @@
 """The modelled network keeps a lane's order, except for the faults that are asked of it."""
 
 import pytest
+from tests.nodes.joining import info
 
 from baton.core.ids import Fence
 from baton.core.messages import DoneAck, Envelope, Hello
-from baton.core.snapshot import WorkerInfo
-from baton.sim.arithmetic import model_info
 from baton.sim.faults import Clog, MessageFault, Partition
 from baton.sim.network import Network
 from baton.sim.plan import Hardware, Plan
@@ -60,6 +59,16 @@ def test_a_calm_lane_keeps_its_order_whatever_the_jitter():
     assert len({at_us for at_us, _ in wire.arrived}) > 1
 
 
+def test_a_tampered_lane_keeps_its_order_but_for_what_is_delayed():
+    wire = Wire(jitter_us=5000)
+    wire.network.tamper = lambda receiver, envelope: (
+        20_000 if envelope.message.fence.attempt == 3 else 0,
+    )
+    for number in range(20):
+        wire.send(number)
+    assert wire.order() == [*range(3), *range(4, 20), 3]
+
+
 @pytest.mark.parametrize(
     ("hit", "expected"),
     [
@@ -108,22 +117,9 @@ def test_a_message_to_a_dead_life_does_not_reach_the_next_one():
 
 
 def test_a_greeting_is_never_lost():
-    model = model_info(4, 1, 64)
-    info = WorkerInfo(
-        worker_id="a",
-        epoch=1,
-        role="mixed",
-        pid=0,
-        version="",
-        endpoint="",
-        model=model,
-        num_blocks=1,
-        max_num_seqs=1,
-        region=b"",
-    )
     wire, heard = Wire(fault(1, "drop")), []
     wire.network._deliver = lambda receiver, envelope: heard.append(envelope)
     wire.network.block(Partition(at_us=0, between=("a", "b"), duration_us=10**9))
-    wire.network.send("b", Envelope(sender_id="a", sender_epoch=1, message=Hello(info=info)))
+    wire.network.send("b", Envelope(sender_id="a", sender_epoch=1, message=Hello(info=info("a"))))
     wire.timeline.run_until(1000)
     assert len(heard) == 1
