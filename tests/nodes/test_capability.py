@@ -340,11 +340,11 @@ def test_a_capability_that_was_held_back_has_expired():
 @DIRECTIONS
 @pytest.mark.parametrize("seed", range(25))
 def test_routes_revoked_at_any_moment_cost_a_retry_at_most(direction, seed):
-    """Revoked after `5 * seed` steps: while reserving, computing, moving, sealing or decoding."""
+    """Revoked after `8 * seed` steps: while reserving, computing, moving, sealing or decoding."""
     stage = Watched(direction=direction, seed=seed)
     stage.submit("r", PROMPT)
     stage.submit("s", [3, *PROMPT])
-    stage.steps(5 * seed)
+    stage.steps(8 * seed)
     before = stage.world.router.context.rights.route_epoch
     stage.revoke()
     stage.serve()
