@@ -36,13 +36,14 @@ async def test_a_few_seconds_of_faults_change_no_answer():
     )
     assert result.violations == []
     (part,) = result.parts
-    leaves = {Kind.LEAVE_EARLY, Kind.LEAVE_MID}
-    assert KINDS - leaves <= set(part.faults) and leaves & set(part.faults)
+    # On a busy machine a few seconds may pass without one of these, but not without all of them.
+    by_chance = {Kind.LEAVE_EARLY, Kind.LEAVE_MID, Kind.FLIP}
+    assert KINDS - by_chance <= set(part.faults) and by_chance & set(part.faults)
     assert part.ends["equal"] > 10
     assert part.recoveries and part.num_health > 10 and part.num_ready > 10
     assert part.counters["finished"] > part.ends["equal"]
     # Every flipped byte was found by its checksum: none went into an answer, none was overlooked.
-    assert part.counters["validation_failures"] > 0
+    assert (part.counters.get("validation_failures", 0) > 0) or Kind.FLIP not in part.faults
     assert any("faults for" in text for text in said)
 
 

@@ -90,7 +90,7 @@ def fault_spec(kinds: frozenset[Kind], seed: int, gate: Path) -> FaultSpec:
         duplicate=0.02 if Kind.DUPLICATE in kinds else 0.0,
         delay=0.02 if Kind.DELAY in kinds else 0.0,
         delay_ms=_DELAY_MS,
-        flip=0.03 if Kind.FLIP in kinds else 0.0,
+        flip=0.06 if Kind.FLIP in kinds else 0.0,
         gate=str(gate),
     )
 
