@@ -19,7 +19,17 @@ from tests.protocol.handoff import (
 )
 
 KINDS = typing.get_args(Message)
-UNFENCED = {"Hello", "Refused", "PeerUp", "PeerDown", "Load", "Renew", "TokenRows", "RevokeRoutes"}
+UNFENCED = {
+    "Hello",
+    "Welcome",
+    "Refused",
+    "PeerUp",
+    "PeerDown",
+    "Load",
+    "Renew",
+    "TokenRows",
+    "RevokeRoutes",
+}
 
 
 def test_every_message_type_is_in_the_union_and_has_its_own_tag():
@@ -32,7 +42,7 @@ def test_every_message_type_is_in_the_union_and_has_its_own_tag():
     }
     assert defined == set(KINDS)
     tags = [kind.__struct_config__.tag for kind in KINDS]
-    assert len(set(tags)) == len(tags) == 28
+    assert len(set(tags)) == len(tags) == 29
     assert all(isinstance(tag, str) for tag in tags)
 
 

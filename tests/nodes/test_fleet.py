@@ -4,8 +4,12 @@ import msgspec
 import pytest
 
 from baton.config import RouterConfig
+from baton.core.events import WorkerLost
 from baton.core.ids import Role
-from baton.core.messages import PeerUp, Refused
+from baton.core.messages import PeerUp, Refused, Welcome
+from baton.sim.faults import MessageFault
+from baton.sim.plan import Plan
+from baton.sim.world import World
 from tests.nodes.joining import MODEL, hello, info, lone_router
 
 
@@ -27,7 +31,7 @@ DIFFERENCES = {
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_a_worker_that_differs_is_refused_by_name(name):
     router = lone_router()
-    assert hello(router, info("p", Role.PREFILL)) == []
+    assert hello(router, info("p", Role.PREFILL)) == [("p", Welcome(epoch=1))]
     ((to, message),) = hello(router, info("d", **DIFFERENCES[name]))
     assert to == "d"
     assert isinstance(message, Refused)
@@ -40,18 +44,53 @@ def test_equal_workers_are_introduced_to_each_other():
     router = lone_router()
     first, second = info("p", Role.PREFILL), info("d")
     hello(router, first)
-    assert hello(router, second) == [("p", PeerUp(info=second)), ("d", PeerUp(info=first))]
+    assert hello(router, second) == [
+        ("d", Welcome(epoch=1)),
+        ("p", PeerUp(info=second)),
+        ("d", PeerUp(info=first)),
+    ]
     assert router.missing(1) == ""
 
 
-def test_an_older_or_equal_life_of_a_worker_cannot_come_back():
+def test_an_older_life_of_a_worker_cannot_come_back():
     router = lone_router()
     hello(router, info("p", Role.PREFILL))
     hello(router, info("d", epoch=3))
-    for epoch in (2, 3):
-        assert hello(router, info("d", epoch=epoch)) == []
+    assert hello(router, info("d", epoch=2)) == []
     assert router.fleet.get("d").info.epoch == 3
-    assert router.counters["stale_messages"] == 2
+    assert router.counters["stale_messages"] == 1
+
+
+def test_a_repeated_hello_is_welcomed_again_and_changes_nothing():
+    router = lone_router()
+    hello(router, info("p", Role.PREFILL))
+    view, epoch = router.fleet.get("p"), router.context.rights.route_epoch
+    assert hello(router, info("p", Role.PREFILL)) == [("p", Welcome(epoch=1))]
+    assert router.fleet.get("p") is view
+    assert router.context.rights.route_epoch == epoch
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_late_hello_of_a_life_that_is_over_joins_nobody(known):
+    router = lone_router()
+    if known:
+        hello(router, info("d", epoch=2))
+    router.handle(WorkerLost(worker_id="d", epoch=2), 1)
+    for epoch in (1, 2):
+        assert hello(router, info("d", epoch=epoch)) == []
+    assert router.fleet.get("d") is None
+    assert hello(router, info("d", epoch=3))[0] == ("d", Welcome(epoch=3))
+
+
+@pytest.mark.parametrize("lane", ["mixed-0>router", "router>mixed-0"])
+def test_a_lost_hello_or_welcome_is_said_again(lane):
+    lost = MessageFault(lane=lane, number=1, kind="drop")
+    plan = Plan(roles=(Role.MIXED,), counted=(lost,), replayed=True)
+    world = World(plan)
+    world.timeline.run_until(3 * plan.transfer.retry_ms * 1000)
+    assert world.applied == [lost]
+    assert world.workers["mixed-0"].joined
+    assert world.router.missing(world.router_now_us) == ""
 
 
 def test_readiness_needs_fresh_heartbeats():

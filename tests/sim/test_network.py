@@ -1,10 +1,9 @@
 """The modelled network keeps a lane's order, except for the faults that are asked of it."""
 
 import pytest
-from tests.nodes.joining import info
 
 from baton.core.ids import Fence
-from baton.core.messages import DoneAck, Envelope, Hello
+from baton.core.messages import DoneAck, Envelope
 from baton.sim.faults import Clog, MessageFault, Partition
 from baton.sim.network import Network
 from baton.sim.plan import Hardware, Plan
@@ -114,12 +113,3 @@ def test_a_message_to_a_dead_life_does_not_reach_the_next_one():
     wire.life = 2
     wire.send(1)
     assert wire.order() == [1]
-
-
-def test_a_greeting_is_never_lost():
-    wire, heard = Wire(fault(1, "drop")), []
-    wire.network._deliver = lambda receiver, envelope: heard.append(envelope)
-    wire.network.block(Partition(at_us=0, between=("a", "b"), duration_us=10**9))
-    wire.network.send("b", Envelope(sender_id="a", sender_epoch=1, message=Hello(info=info("a"))))
-    wire.timeline.run_until(1000)
-    assert len(heard) == 1

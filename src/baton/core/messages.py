@@ -16,9 +16,15 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(_Message, frozen=True, kw_only=True, tag="hello"):
-    """Worker to router, first message of an epoch."""
+    """Worker to router, first message of an epoch; repeated until it is answered."""
 
     info: WorkerInfo
+
+
+class Welcome(_Message, frozen=True, kw_only=True, tag="welcome"):
+    """Router to worker: it has joined under this epoch and need not say hello again."""
+
+    epoch: int
 
 
 class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
@@ -222,6 +228,7 @@ class Aborted(_Message, frozen=True, kw_only=True, tag="aborted"):
 
 Message = (
     Hello
+    | Welcome
     | Refused
     | PeerUp
     | PeerDown

@@ -46,6 +46,8 @@ class Fleet:
         self._timeout_us = timeout_us
         self._views: dict[str, WorkerView] = {}
         self._reference: WorkerInfo | None = None
+        self._over: dict[str, int] = {}
+        """The last life of each worker that is known to be over: its late words join nobody."""
 
     def __iter__(self) -> Iterator[WorkerView]:
         return iter(self._views.values())
@@ -85,12 +87,17 @@ class Fleet:
         self._views[info.worker_id] = WorkerView(info, now_us)
 
     def leave(self, worker_id: str, epoch: int) -> bool:
-        """Remove that life of a worker; False when a newer one is here already."""
+        """That life of a worker is over; False when it was not here, or a newer one is."""
+        self._over[worker_id] = max(epoch, self._over.get(worker_id, 0))
         view = self.get(worker_id, epoch)
         if view is None:
             return False
         del self._views[worker_id]
         return True
+
+    def is_over(self, worker_id: str, epoch: int) -> bool:
+        """True for a life that is known to have ended."""
+        return epoch <= self._over.get(worker_id, 0)
 
     def get(self, worker_id: str, epoch: int | None = None) -> WorkerView | None:
         """The view of a worker, optionally only of that epoch."""

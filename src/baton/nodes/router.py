@@ -191,7 +191,12 @@ class Router:
     def _on_hello(self, info: WorkerInfo) -> None:
         context = self.context
         current = context.fleet.get(info.worker_id)
-        if current is not None and current.info.epoch >= info.epoch:
+        if current is not None and current.info.epoch == info.epoch:
+            context.counters["duplicate_messages"] += 1  # the answer was lost
+            context.send(info.worker_id, messages.Welcome(epoch=info.epoch))
+            return
+        newer = current is not None and current.info.epoch > info.epoch
+        if newer or context.fleet.is_over(info.worker_id, info.epoch):
             context.counters["stale_messages"] += 1
             return
         if current is not None:
@@ -204,6 +209,7 @@ class Router:
         others = [view.info for view in context.fleet]
         context.fleet.join(info, context.now_us)
         context.rights.on_fleet_changed()
+        context.send(info.worker_id, messages.Welcome(epoch=info.epoch))
         if context.rights.revoked_below:
             self._tell_revoked(info.worker_id)
         for other in others:

@@ -189,6 +189,8 @@ class Worker:
 
     def _on_router_message(self, message: Message) -> None:
         match message:
+            case messages.Welcome():
+                pass  # the host, which said hello, stops repeating it
             case messages.PeerUp(info=info):
                 self._on_peer_up(info)
             case messages.PeerDown(worker_id=worker_id, epoch=epoch):

@@ -53,8 +53,6 @@ class RouterHost:
         signer = mint_signer()
         self.issuer = published(signer)
         self._node = Router(config.router, config.transfer, signer=signer)
-        self._lost: dict[str, int] = {}
-        """The last life of each worker that is known to be over: its hello comes too late."""
         self._streams: dict[str, asyncio.Queue[Delivery]] = {}
         self._timer: asyncio.TimerHandle | None = None
         trace_path = str(trace_dir / "router.jsonl") if trace_dir else ""
@@ -133,7 +131,6 @@ class RouterHost:
 
     def worker_lost(self, worker_id: str, epoch: int) -> None:
         """The supervisor saw the process of that epoch end."""
-        self._lost[worker_id] = max(epoch, self._lost.get(worker_id, 0))
         self._channel.disconnect(worker_id)
         self._channel.withdraw(worker_id, epoch)
         self._feed(events.WorkerLost(worker_id=worker_id, epoch=epoch))
@@ -158,15 +155,17 @@ class RouterHost:
             self._feed(events.Received(envelope=envelope))
 
     def _meet(self, envelope: Envelope, hello: Hello) -> bool:
-        """Open the way to a worker that says hello; it says it again until it is answered."""
+        """Open the way to a worker that says hello; False for a life that is known to be over."""
         info = hello.info
         if (info.worker_id, info.epoch) != (envelope.sender_id, envelope.sender_epoch):
             self._channel.counters["forged_senders"] += 1
             return False
         known = self._node.fleet.get(info.worker_id)
-        newest = max(known.info.epoch if known else 0, self._lost.get(info.worker_id, 0))
-        if info.epoch <= newest:
-            self._channel.counters["repeated_hellos"] += 1
+        if known is not None and known.info.epoch == info.epoch:
+            return True  # the way is open, the answer was lost
+        newer = known is not None and known.info.epoch > info.epoch
+        if newer or self._node.fleet.is_over(info.worker_id, info.epoch):
+            self._channel.counters["late_hellos"] += 1
             return False
         try:
             self._channel.connect(info.worker_id, info.endpoint, info.control_key)

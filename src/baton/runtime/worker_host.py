@@ -9,7 +9,7 @@ from baton import __version__
 from baton.core import effects, events
 from baton.core.effects import Effect
 from baton.core.events import Event
-from baton.core.messages import Hello, Load, PeerDown, PeerUp, Refused
+from baton.core.messages import Hello, Load, PeerDown, PeerUp, Refused, Welcome
 from baton.core.request import SamplingParams
 from baton.core.snapshot import Rates, WorkerInfo
 from baton.core.work import Batch, WorkItem
@@ -121,7 +121,7 @@ class WorkerHost:
         self._stop.set()
 
     def _greet(self) -> None:
-        """Say hello until the router has said anything: the first words may be lost too."""
+        """Say hello until the router has answered: the first words may be lost too."""
         self._channel.send(ROUTER, Hello(info=self._info()))
         retry_s = self._spec.config.transfer.retry_ms / 1000
         self._greeting = self._loop.call_later(retry_s, self._greet)
@@ -161,11 +161,8 @@ class WorkerHost:
     async def _receive(self) -> None:
         while True:
             envelope = await self._channel.receive()
-            if envelope.sender_id == ROUTER and self._greeting is not None:
-                self._greeting.cancel()
-                self._greeting = None
             match envelope.message:
-                case PeerUp() | PeerDown() | Refused() if envelope.sender_id != ROUTER:
+                case PeerUp() | PeerDown() | Refused() | Welcome() if envelope.sender_id != ROUTER:
                     self._channel.counters["forged_senders"] += 1
                     continue
                 case PeerUp(info=info):
@@ -173,6 +170,9 @@ class WorkerHost:
                         continue
                 case PeerDown(worker_id=worker_id, epoch=epoch):
                     self._disconnect(worker_id, epoch)
+                case Welcome(epoch=epoch) if epoch == self._spec.epoch and self._greeting:
+                    self._greeting.cancel()
+                    self._greeting = None
                 case Refused(reason=reason):
                     self._refused = reason
                     self.stop()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from baton.core.messages import Envelope, Hello
+from baton.core.messages import Envelope
 from baton.sim.dice import roll
 from baton.sim.faults import Clog, Counted, MessageFault, Partition
 from baton.sim.plan import Plan
@@ -75,9 +75,7 @@ class Network:
         return [fault for fault in self._blocked if pair == set(fault.between)]
 
     def send(self, receiver: str, envelope: Envelope) -> None:
-        """Put a message on its lane; a Hello always arrives, as a connection that never opens
-        is a process that never started.
-        """
+        """Put a message on its lane."""
         sender = envelope.sender_id
         lane = f"{sender}>{receiver}"
         self._numbers[lane] += 1
@@ -87,16 +85,15 @@ class Network:
             roll(self._plan.seed, f"jitter {lane}", number) * hardware.control_jitter_us
         )
         at_us = self._timeline.now_us + hardware.control_us + jitter_us
-        greeting = isinstance(envelope.message, Hello)
         if self.tamper is not None:
             for delay_us in self.tamper(receiver, envelope):
                 due_us = at_us + delay_us if delay_us else self._in_order(lane, at_us)
                 self._arrive(due_us, receiver, envelope)
             return
-        fault = None if greeting else self._fault(lane, number, envelope)
+        fault = self._fault(lane, number, envelope)
         if fault is not None and fault.kind == "forge":
             envelope, fault = forged(envelope), None
-        open_faults = [] if greeting else self._open_faults(sender, receiver)
+        open_faults = self._open_faults(sender, receiver)
         if any(isinstance(blocked, Partition) for blocked in open_faults):
             return
         if fault is not None and fault.kind == "drop":

@@ -12,7 +12,7 @@ from baton.core.effects import Effect
 from baton.core.events import Event
 from baton.core.layout import KVLayout
 from baton.core.manifest import CacheEntry
-from baton.core.messages import Envelope, Hello, Message
+from baton.core.messages import Envelope, Hello, Message, Welcome
 from baton.core.snapshot import WorkerInfo
 from baton.nodes.context import ROUTER
 from baton.nodes.worker import Worker
@@ -39,6 +39,7 @@ class SimWorker:
         self.layout: KVLayout = world.model.layout
         self.clock = plan.clocks.get(worker_id, Clock())
         self.alive = True
+        self.joined = False
         self.slowness = 1
         self._stalled_until_us = 0
         self._waiting: list[Callable[[], None]] = []
@@ -75,9 +76,14 @@ class SimWorker:
         directory.publish = watched  # type: ignore[method-assign]
 
     def join(self) -> None:
-        """Say hello to the router and start the heartbeat."""
-        self._send(ROUTER, Hello(info=self.info()))
+        """Say hello to the router until it answers, and start the heartbeat."""
+        self._greet()
         self.feed(events.Tick())
+
+    def _greet(self) -> None:
+        if not self.joined:
+            self._send(ROUTER, Hello(info=self.info()))
+            self.after(self.world.plan.transfer.retry_ms * 1000, self._greet)
 
     def info(self) -> WorkerInfo:
         """What this worker tells the others about itself."""
@@ -156,6 +162,7 @@ class SimWorker:
 
     def receive(self, envelope: Envelope) -> None:
         """A control message is here."""
+        self.joined |= isinstance(envelope.message, Welcome)
         self._do(lambda: self.feed(events.Received(envelope=envelope)))
 
     def feed(self, event: Event) -> None:
