@@ -324,11 +324,24 @@ _MESSAGES = (
     Mutant(
         name="older-life-joins",
         file="nodes/router.py",
-        line="if current is not None and current.info.epoch >= info.epoch:",
-        planted="if current is not None and current.info.epoch == info.epoch:",
+        line="newer = current is not None and current.info.epoch > info.epoch",
+        planted="newer = False",
         why="A late Hello of a dead life replaces the live one.",
         killer=ByTests(
-            ("tests/nodes/test_fleet.py::test_an_older_or_equal_life_of_a_worker_cannot_come_back",)
+            ("tests/nodes/test_fleet.py::test_an_older_life_of_a_worker_cannot_come_back",)
+        ),
+    ),
+    Mutant(
+        name="life-that-is-over-joins",
+        file="nodes/router.py",
+        line="if newer or context.fleet.is_over(info.worker_id, info.epoch):",
+        planted="if newer:",
+        why="A Hello that comes after the death of its life brings a dead worker back.",
+        killer=ByTests(
+            (
+                "tests/nodes/test_fleet.py"
+                "::test_a_late_hello_of_a_life_that_is_over_joins_nobody[True]",
+            )
         ),
     ),
 )
