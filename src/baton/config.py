@@ -94,6 +94,10 @@ class RouterConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_pending_tokens: int = 262_144
     heartbeat_ms: int = 200
     worker_timeout_ms: int = 5_000
+    batch_timeout_ms: int = 120_000
+    """A worker whose engine has run one batch for longer is ended and starts again."""
+    decode_stall_ms: int = 60_000
+    """A stream without a new token for so long starts another attempt."""
 
 
 class GatewayConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -235,6 +239,8 @@ def _validate_bounds(config: BatonConfig) -> None:
             "max_pending_tokens",
             "heartbeat_ms",
             "worker_timeout_ms",
+            "batch_timeout_ms",
+            "decode_stall_ms",
         ),
         "gateway": ("max_body_nbytes", "max_n", "max_prompts"),
     }

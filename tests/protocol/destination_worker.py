@@ -59,7 +59,7 @@ def peer(worker_id: str, epoch: int) -> WorkerInfo:
         version="test",
         endpoint="",
         model=MODEL,
-        num_blocks=NUM_BLOCKS,
+        num_blocks=64,
         max_num_seqs=4,
         region=b"",
     )

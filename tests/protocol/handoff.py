@@ -116,6 +116,7 @@ def destination_transfer(grant: Grant = GRANT) -> DestinationTransfer:
         block_table=(40, 41, 42),
         layout=LAYOUT,
         identity=IDENTITY,
+        vocab_size=1000,
     )
 
 

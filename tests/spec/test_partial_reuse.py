@@ -36,6 +36,7 @@ def destination() -> DestinationTransfer:
         block_table=DESTINATION_TABLE,
         layout=LAYOUT,
         identity=IDENTITY,
+        vocab_size=1000,
     )
 
 

@@ -61,6 +61,29 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
         return 0 if self.fence.colocated else len(self.block_ids)
 
 
+def grant_defect(grant: Grant, layout: KVLayout, pool_num_blocks: int) -> str:
+    """Name of the first field that no honest destination could have granted, or ""."""
+    end, geometry, blocks = layout.num_blocks(grant.num_tokens), grant.geometry, grant.block_ids
+    start, unaligned = divmod(grant.token_start, layout.block_size)
+    if grant.fence.reservation_id <= 0:
+        return "reservation_id"
+    if grant.num_tokens < 1 or end > pool_num_blocks:
+        return "num_tokens"
+    if unaligned or not 0 <= grant.token_start <= grant.num_tokens:
+        return "token_start"
+    if len(blocks) != end - start or len(set(blocks)) != len(blocks):
+        return "block_ids"
+    if any(not 0 <= block < pool_num_blocks for block in blocks):
+        return "block_ids"
+    if geometry.chunk_layers < 1 or geometry.chunk_blocks < 1:
+        return "geometry"
+    chunk_blocks = min(geometry.chunk_blocks, len(blocks))
+    chunk_layers = min(geometry.chunk_layers, layout.num_layers)
+    if grant.credit_nbytes < max(1, chunk_blocks * chunk_layers * layout.layer_block_nbytes):
+        return "credit_nbytes"
+    return ""
+
+
 class RequestNamespace(msgspec.Struct, frozen=True, kw_only=True):
     """Whose state it is: fence, prompt digest and token interval."""
 

@@ -5,6 +5,8 @@ import msgspec
 from baton.core.ids import Role
 from baton.core.layout import ModelInfo
 
+_MAX_RATE = 1e9
+
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
     """Measured constants of one worker; 0 until measured."""
@@ -13,6 +15,11 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     decode_step_us: float = 0.0
     transfer_bytes_per_us: float = 0.0
     transfer_overhead_us: float = 0.0
+
+    def plausible(self) -> "Rates":
+        """The same, with 0 (not measured) for what no clock can have measured."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return Rates(**{k: v if 0 <= v <= _MAX_RATE else 0.0 for k, v in values.items()})
 
 
 class LoadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +40,8 @@ class LoadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     total_blocks: int
     inflight_nbytes: int
     held_copies: int
+    batch_us: int = 0
+    """How long the batch in flight has been running; 0 while the engine is idle."""
     rates: Rates = Rates()
     counters: dict[str, int] = {}
     peers: dict[str, int] = {}

@@ -3,6 +3,7 @@
 from baton.core.delivery import Failed, Finished
 from baton.core.finish import finish_reason
 from baton.core.ids import Fence, Mode, Role, Schedule
+from baton.core.manifest import Grant, grant_defect
 from baton.core.messages import Denied, PeerUp, Prefill, Reserve, Reserved
 from baton.core.snapshot import Rates
 from baton.nodes.fleet import WorkerView
@@ -109,6 +110,12 @@ class Attempts:
             self._context.counters["duplicate_messages"] += 1
             return
         context, grant = self._context, message.grant
+        defect = self._defect(record, grant)
+        if defect:
+            context.counters["bad_grants"] += 1
+            context.cancel_attempt(grant.fence, f"bad_grant: {defect}")
+            self.on_failed(record, f"bad_grant: {defect}")
+            return
         record.machine.feed(RequestInput.GRANT)
         record.fence = grant.fence
         source = context.fleet.get(grant.fence.source_id, grant.fence.source_epoch)
@@ -125,6 +132,19 @@ class Attempts:
             capability=context.rights.mint(grant, source.info, context.now_us),
         )
         self.repeat(record)
+
+    def _defect(self, record: RequestRecord, grant: Grant) -> str:
+        """A grant must answer what was asked, within the pool of who granted it."""
+        asked = record.unanswered
+        assert isinstance(asked, Reserve)
+        for name in ("route_epoch", "direction", "schedule"):
+            if getattr(grant, name) != getattr(asked, name):
+                return name
+        if grant.num_tokens != record.num_tokens:
+            return "num_tokens"
+        view = self._context.fleet.get(grant.fence.destination_id)
+        assert view is not None
+        return grant_defect(grant, view.info.model.layout, view.info.num_blocks)
 
     def on_accepted(self, record: RequestRecord) -> None:
         """The source has the prefill in its queue."""
@@ -148,7 +168,7 @@ class Attempts:
         if record.state is RequestState.RESERVING and message.transient:
             context.counters["denied_reservations"] += 1
             record.attempt -= 1  # nothing was tried: waiting for room is not an attempt
-            self._requeue(record)
+            self._requeue(record)  # under the same deadline, however often it is denied
             view = context.fleet.get(message.fence.destination_id)
             if view is not None:  # after the requeue, which takes this request off its account
                 view.full = True
@@ -171,9 +191,6 @@ class Attempts:
         record.machine.feed(RequestInput.RETRY)
         record.fence = None
         record.unanswered = None
-        if record.started:  # its first token is out: the wait for a route counts anew
-            budget_us = self._context.config.ttft_budget_ms * 1000
-            record.deadline_us = self._context.now_us + budget_us
         self._context.waiting.appendleft(record.request.request_id)
 
     def on_failed(self, record: RequestRecord, reason: str) -> None:
@@ -203,6 +220,8 @@ class Attempts:
             context.fail(record, "attempts_exhausted", reason)
             return
         record.recompute = fallback is Fallback.RECOMPUTE
+        if record.started:  # its first token is out: the wait for the next route counts anew
+            record.deadline_us = context.now_us + context.config.ttft_budget_ms * 1000
         self._requeue(record)
 
     def _finish_if_complete(self, record: RequestRecord) -> bool:

@@ -26,6 +26,7 @@ class EngineQueue:
         self.running: dict[str, Sequence] = {}
         self.batch: Batch | None = None
         self.members: dict[str, Sequence] = {}
+        self.batch_started_us = 0
         self._num_batches = 0
 
     def add_prefill(self, sequence: Sequence) -> None:
@@ -66,6 +67,7 @@ class EngineQueue:
             items.append(sequence.work(num_rows))
             report_layers |= key in self.waiting and not sequence.fence.colocated
         self._num_batches += 1
+        self.batch_started_us = self._context.now_us
         self.batch = Batch(
             batch_id=self._num_batches, items=tuple(items), report_layers=report_layers
         )

@@ -42,8 +42,9 @@ class WorkerView:
 class Fleet:
     """Live workers by id; a restart replaces the view and with it everything the old epoch had."""
 
-    def __init__(self, timeout_us: int) -> None:
+    def __init__(self, timeout_us: int, batch_timeout_us: int) -> None:
         self._timeout_us = timeout_us
+        self._batch_timeout_us = batch_timeout_us
         self._views: dict[str, WorkerView] = {}
         self._reference: WorkerInfo | None = None
         self._over: dict[str, int] = {}
@@ -72,6 +73,8 @@ class Fleet:
             ("model identity", mine.identity.digest, theirs.identity.digest),
             ("K/V layout", mine.layout.digest, theirs.layout.digest),
             ("dtype", mine.dtype, theirs.dtype),
+            ("vocabulary size", mine.vocab_size, theirs.vocab_size),
+            ("end-of-text tokens", mine.eos_token_ids, theirs.eos_token_ids),
             ("deterministic mode", mine.deterministic, theirs.deterministic),
         ):
             if ours != got:
@@ -105,6 +108,18 @@ class Fleet:
         if view is None or epoch not in (None, view.info.epoch):
             return None
         return view
+
+    def unresponsive(self, now_us: int) -> list[str]:
+        """Workers that live and cannot serve: silent for long, or their engine does not return.
+
+        Only their end makes what they hold safe to reclaim.
+        """
+        return [
+            view.info.worker_id
+            for view in self
+            if now_us - view.last_seen_us > 2 * self._timeout_us
+            or (view.snapshot is not None and view.snapshot.batch_us > self._batch_timeout_us)
+        ]
 
     def routable(self, now_us: int) -> list[WorkerLoad]:
         """Workers whose heartbeat is fresh."""

@@ -36,6 +36,7 @@ class Incoming:
         queued = {spec.chunk_id for spec in self._readable}
         for chunk_id in chunk_ids:
             if self.transfer.is_declared(chunk_id) and chunk_id not in queued:
+                queued.add(chunk_id)
                 self._readable.append(self.transfer.spec(chunk_id))
 
     def next_reads(self) -> list[MoveChunk]:

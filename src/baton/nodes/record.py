@@ -1,5 +1,7 @@
 """The router's record of one request over all its attempts."""
 
+import msgspec
+
 from baton.core.ids import Fence, Mode
 from baton.core.machine import Machine
 from baton.core.messages import Prefill, Reserve
@@ -24,6 +26,7 @@ class RequestRecord:
         self.avoid_prefill: frozenset[str] = frozenset()
         self.attempt_deadline_us = 0
         self.last_progress_us = now_us
+        self.next_resync_us = 0
         self.unanswered: Reserve | Prefill | None = None
         """What was sent last and is repeated until somebody answers."""
         self.outputs: list[Token] = []
@@ -49,11 +52,6 @@ class RequestRecord:
     def is_current(self, fence: Fence) -> bool:
         """Fence before kind: does a message speak of the attempt that counts?"""
         mine = self.fence
-        return (
-            mine is not None
-            and fence.generation == mine.generation
-            and (fence.source_id, fence.source_epoch) == (mine.source_id, mine.source_epoch)
-            and (fence.destination_id, fence.destination_epoch)
-            == (mine.destination_id, mine.destination_epoch)
-            and mine.reservation_id in (0, fence.reservation_id)
-        )
+        if mine is None or mine.reservation_id not in (0, fence.reservation_id):
+            return False
+        return msgspec.structs.replace(fence, reservation_id=mine.reservation_id) == mine

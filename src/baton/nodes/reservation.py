@@ -55,6 +55,7 @@ def reserve(
         block_table=tuple(table),
         layout=layout,
         identity=context.model.identity,
+        vocab_size=context.model.vocab_size,
     )
 
 

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import msgspec
+
 from baton.config import RouterConfig, TransferConfig
 from baton.core import events, messages
 from baton.core.delivery import Failed
@@ -152,7 +154,7 @@ class Router:
         if isinstance(message, messages.Load):
             self._on_load(view, message)
         elif isinstance(message, messages.TokenRows):
-            self._streams.on_rows(message)
+            self._streams.on_rows(message, view.info)
         else:
             self._on_fenced(view, message)
 
@@ -160,6 +162,9 @@ class Router:
         """Fence before kind: only the attempt that counts is heard."""
         fence = fence_of(message)
         record = self.records.get(fence.request_id) if fence is not None else None
+        if fence is not None and not _is_party(view.info, fence, message):
+            self.counters["foreign_messages"] += 1
+            return
         if fence is None or record is None or not record.is_current(fence):
             self.counters["stale_messages"] += 1
             if fence is not None:
@@ -219,7 +224,11 @@ class Router:
     def _on_load(self, view: WorkerView, message: messages.Load) -> None:
         last = view.snapshot
         if last is None or message.snapshot.version > last.version:
-            view.snapshot = message.snapshot
+            snapshot = message.snapshot
+            rates = snapshot.rates.plausible()
+            if rates != snapshot.rates:
+                self.counters["implausible_rates"] += 1
+            view.snapshot = msgspec.structs.replace(snapshot, rates=rates)
             view.full = False
             self._correct_peers(view, message.snapshot.peers)
             if message.snapshot.revoked_below < self.context.rights.revoked_below:
@@ -280,6 +289,17 @@ class Router:
         for record in list(context.records.values()):
             self._check_deadline(record, retry_us)
 
+    def _check_progress(self, record: RequestRecord, retry_us: int) -> None:
+        """A silent stream is asked to repeat itself, and given up when that brings nothing new."""
+        context, waited_us = self.context, self.context.now_us - record.last_progress_us
+        if waited_us >= context.config.decode_stall_ms * 1000:
+            assert record.fence is not None
+            context.cancel_attempt(record.fence, "decode_stalled")
+            self._attempts.on_failed(record, "decode_stalled")
+        elif waited_us >= 4 * retry_us and context.now_us >= record.next_resync_us:
+            record.next_resync_us = context.now_us + 4 * retry_us
+            self._streams.resync(record)
+
     def _check_deadline(self, record: RequestRecord, retry_us: int) -> None:
         context = self.context
         overdue = context.now_us >= record.attempt_deadline_us
@@ -295,9 +315,20 @@ class Router:
             case RequestState.RESERVING | RequestState.PREFILLING:
                 self._attempts.repeat(record)
             case RequestState.DECODING:
-                if context.now_us - record.last_progress_us >= 4 * retry_us:
-                    record.last_progress_us = context.now_us
-                    self._streams.resync(record)
+                self._check_progress(record, retry_us)
             case RequestState.CANCELLING if overdue:
                 record.machine.feed(RequestInput.END)
                 context.end_cancelled(record, None)
+
+
+def _is_party(sender: WorkerInfo, fence: Fence, message: Message) -> bool:
+    """Only the destination speaks of its reservation and stream, only the source of its queue."""
+    worker = (sender.worker_id, sender.epoch)
+    is_source = worker == (fence.source_id, fence.source_epoch)
+    is_destination = worker == (fence.destination_id, fence.destination_epoch)
+    match message:
+        case messages.Accepted():
+            return is_source
+        case messages.Denied():
+            return is_source or is_destination
+    return is_destination

@@ -21,7 +21,7 @@ class RouterContext:
     def __init__(self, config: RouterConfig, transfer: TransferConfig, signer: Signer) -> None:
         self.config = config
         self.transfer = transfer
-        self.fleet = Fleet(config.worker_timeout_ms * 1000)
+        self.fleet = Fleet(config.worker_timeout_ms * 1000, config.batch_timeout_ms * 1000)
         self.rights = RouteRights(signer, transfer.capability_ttl_ms * 1000)
         self.records: dict[str, RequestRecord] = {}
         self.waiting: deque[str] = deque()

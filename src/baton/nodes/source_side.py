@@ -3,6 +3,7 @@
 from baton.core.effects import DigestChunk, MoveChunk
 from baton.core.events import ChunkDigested, ChunkMoved
 from baton.core.ids import Direction, Fence
+from baton.core.manifest import grant_defect
 from baton.core.messages import (
     Accepted,
     Authorized,
@@ -97,6 +98,11 @@ class SourceSide:
             return "grant_mismatch"
         if self._context.layout.num_blocks(num_tokens) > self._context.memory.pool.num_blocks:
             return "prompt_exceeds_pool"
+        peer = self._context.peers[fence.destination_id]
+        if grant_defect(message.grant, self._context.layout, peer.num_blocks):
+            return "grant_mismatch"
+        if fence.reservation_id in self._open.by_reservation:
+            return "reservation_mismatch"
         return ""
 
     # -- compute -------------------------------------------------------------------------------

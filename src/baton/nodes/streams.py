@@ -1,8 +1,10 @@
 """Streams: tokens arrive in index order, once each, and the end comes after the last of them."""
 
 from baton.core.delivery import Finished, Started, Tokens
+from baton.core.ids import Fence
 from baton.core.messages import Done, DoneAck, Published, Resync, TokenRows
 from baton.core.request import Token
+from baton.core.snapshot import WorkerInfo
 from baton.nodes.record import RequestRecord
 from baton.nodes.router_context import RouterContext
 from baton.protocol.request import RequestInput, RequestState
@@ -39,7 +41,7 @@ class Streams:
                 ),
             )
 
-    def on_rows(self, message: TokenRows) -> None:
+    def on_rows(self, message: TokenRows, sender: WorkerInfo) -> None:
         """Deliver the tokens that are next; name the stale and the repeated, ask for the lost."""
         context = self._context
         fresh: dict[str, list[Token]] = {}
@@ -48,6 +50,8 @@ class Streams:
             record = context.records.get(row.request_id)
             if record is None or record.fence is None or row.generation != record.generation:
                 context.counters["stale_tokens"] += 1
+            elif not self._is_credible(record.fence, row.token, sender):
+                context.counters["foreign_tokens"] += 1
             elif record.state is not RequestState.DECODING:
                 early.add(row.request_id)
             elif row.token.index == len(record.outputs):
@@ -63,6 +67,14 @@ class Streams:
         for request_id, tokens in fresh.items():
             context.counters["delivered_tokens"] += len(tokens)
             context.deliver(context.records[request_id], Tokens(tokens=tuple(tokens)))
+
+    def _is_credible(self, fence: Fence, token: Token, sender: WorkerInfo) -> bool:
+        """Tokens come from the decode worker of the attempt, and from the vocabulary."""
+        owner = (fence.destination_id, fence.destination_epoch)
+        return (
+            owner == (sender.worker_id, sender.epoch)
+            and 0 <= token.token_id < sender.model.vocab_size
+        )
 
     def _on_early(self, record: RequestRecord) -> None:
         """Tokens of an attempt whose publication was not heard of: the word was lost."""

@@ -70,6 +70,7 @@ class Worker:
         self._next_heartbeat_us = 0
         self._next_upkeep_us = 0
         self._version = 0
+        self._peers_over: dict[str, int] = {}
 
     # -- the border ----------------------------------------------------------------------------
 
@@ -108,6 +109,7 @@ class Worker:
             total_blocks=pool.num_blocks,
             inflight_nbytes=sum(j.transfer.credits.inflight_nbytes for j in jobs if j.transfer),
             held_copies=len(jobs),
+            batch_us=self.context.now_us - self.queue.batch_started_us if self.queue.batch else 0,
             rates=self._meter.rates(),
             counters={**self.context.counters, "evictions": pool.num_evicted},
             peers={peer.worker_id: peer.epoch for peer in self.context.peers.values()},
@@ -245,12 +247,15 @@ class Worker:
         known = self.context.peers.get(info.worker_id)
         if info.worker_id == self.context.worker_id or (known and known.epoch >= info.epoch):
             return
+        if info.epoch <= self._peers_over.get(info.worker_id, 0):
+            return  # a late word of a life that is over
         if known is not None:
             self._on_peer_down(known.worker_id, known.epoch)
         self.context.peers[info.worker_id] = info
 
     def _on_peer_down(self, worker_id: str, epoch: int) -> None:
         peer = self.context.peers.get(worker_id)
+        self._peers_over[worker_id] = max(epoch, self._peers_over.get(worker_id, 0))
         if peer is not None and peer.epoch <= epoch:
             del self.context.peers[worker_id]
         self.source.aborts.on_peer_lost(worker_id, epoch)

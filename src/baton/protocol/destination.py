@@ -58,6 +58,7 @@ class DestinationTransfer:
         block_table: tuple[int, ...],
         layout: KVLayout,
         identity: ModelIdentity,
+        vocab_size: int,
     ) -> None:
         self.request = request
         self.output_token_ids = output_token_ids
@@ -65,6 +66,7 @@ class DestinationTransfer:
         self.block_table = block_table
         self.layout = layout
         self.identity = identity
+        self.vocab_size = vocab_size
         self.machine = Machine(TRANSFER)
         self.machine.feed(TransferInput.RESERVE)
         self.plan = plan_chunks(layout, grant.num_remote_blocks, grant.geometry)
@@ -183,6 +185,7 @@ class DestinationTransfer:
             ("cached_tokens", lambda: 0 <= manifest.num_cached_tokens < self.grant.num_tokens),
             ("chunk_set_mismatch", lambda: tuple(specs) == self.plan),
             ("coverage", lambda: covers_exactly(specs, self.layout.num_layers, num_blocks)),
+            ("first_token_id", lambda: 0 <= manifest.first_token.token_id < self.vocab_size),
             ("first_token_index", lambda: manifest.first_token.index == len(self.output_token_ids)),
             (
                 "checksum_mismatch",

@@ -10,12 +10,16 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+import msgspec
+
 from baton.core.capability import Capability, Region, SignedCapability
-from baton.core.ids import Fence
-from baton.core.layout import KVLayout, ModelIdentity, ModelInfo
+from baton.core.digest import digest
+from baton.core.ids import Direction, Fence, Mode, Role, Schedule
+from baton.core.layout import AXIS_ORDER, DTYPE_NBYTES, KVLayout, ModelIdentity, ModelInfo
 from baton.core.machine import Table
 from baton.core.manifest import (
     ChunkGeometry,
@@ -27,7 +31,7 @@ from baton.core.manifest import (
     SealedChunk,
     TensorNamespace,
 )
-from baton.core.messages import Envelope, Message, TokenRow
+from baton.core.messages import PROTOCOL_VERSION, Envelope, Message, TokenRow
 from baton.core.request import SLO, Request, SamplingParams, Token, TopLogprob, Usage
 from baton.core.snapshot import LoadSnapshot, Rates, WorkerInfo
 from baton.errors import LocalProtocolError
@@ -64,6 +68,9 @@ VALUES: tuple[type, ...] = (
     LoadSnapshot,
     Rates,
 )
+ENUMS: tuple[type[StrEnum], ...] = (Direction, Schedule, Role, Mode)
+_SECTION = re.compile(r" \((?:specification )?0x[^)]*\)")
+"""The code cites the specification that it implements; a reader of the page need not have it."""
 _PART = re.compile(r"(<!-- generated: ([\w -]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _ROUTE = re.compile(r"(.+?) to (.+?)[,:] (.+)", re.DOTALL)
 
@@ -86,7 +93,7 @@ def fields_of(kind: type) -> list[Field]:
         if not isinstance(item, ast.AnnAssign):
             continue
         assert isinstance(item.target, ast.Name)
-        default = ast.unparse(item.value) if item.value else ""
+        default = _default(kind, item.value)
         meaning = ""
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
             meaning = str(after.value.value)
@@ -94,9 +101,16 @@ def fields_of(kind: type) -> list[Field]:
     return found
 
 
+def _default(kind: type, value: ast.expr | None) -> str:
+    """A default as its source says it; a constant's value instead of its name."""
+    if isinstance(value, ast.Name):
+        return repr(vars(sys.modules[kind.__module__])[value.id])
+    return ast.unparse(value) if value else ""
+
+
 def one_line(text: str | None) -> str:
-    """A docstring on one line, safe inside a Markdown table."""
-    return " ".join((text or "").split()).replace("|", "\\|")
+    """A docstring on one line, without citations, safe inside a Markdown table."""
+    return _SECTION.sub("", " ".join((text or "").split())).replace("|", "\\|")
 
 
 def machine_part(table: Table[Any, Any]) -> str:
@@ -145,17 +159,36 @@ def values_part() -> str:
     return "\n".join(rows) + "\n"
 
 
+def enums_part() -> str:
+    """The values of every enumeration, and of the fields that hold one of a few texts."""
+    rows = ["| type or field | values | meaning |", "|---|---|---|"]
+    for kind in ENUMS:
+        values = ", ".join(f"`{value}`" for value in kind)
+        rows.append(f"| {kind.__name__} | {values} | {one_line(kind.__doc__)} |")
+    sizes = ", ".join(f"`{name}` ({nbytes})" for name, nbytes in DTYPE_NBYTES.items())
+    rows.append(f"| `dtype_k`, `dtype_v` | {sizes} | Scalar type and its bytes. |")
+    rows.append(f"| `axis_order` | `{AXIS_ORDER}` | Of a pool, outermost first. |")
+    return "\n".join(rows) + "\n"
+
+
+def compatibility_part() -> str:
+    """The first frame of every control message of this version."""
+    return f"```\nbaton/{PROTOCOL_VERSION} {digest(msgspec.json.schema(Envelope))}\n```\n"
+
+
 def _machine(table: Table[Any, Any]) -> Callable[[], str]:
     return lambda: machine_part(table)
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "compatibility": compatibility_part,
     "transfer machine": _machine(TRANSFER),
     "chunk machine": _machine(CHUNK),
     "source copy machine": _machine(SOURCE_COPY),
     "request machine": _machine(REQUEST),
     "messages": messages_part,
     "values": values_part,
+    "enums": enums_part,
 }
 
 

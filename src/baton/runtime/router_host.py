@@ -12,8 +12,9 @@ from baton.core.delivery import Delivery, Failed, Finished
 from baton.core.effects import Effect
 from baton.core.events import Event
 from baton.core.layout import ModelInfo
-from baton.core.messages import Envelope, Hello
+from baton.core.messages import Envelope, Hello, Refused
 from baton.core.request import Request
+from baton.core.snapshot import WorkerInfo
 from baton.errors import RemoteProtocolError
 from baton.nodes.context import ROUTER
 from baton.nodes.router import Router
@@ -22,11 +23,15 @@ from baton.runtime.clock import now_us
 from baton.runtime.curve import mint_keys
 from baton.runtime.descriptors import DescriptorReserve
 from baton.runtime.faults import FaultSpec, open_channel
+from baton.runtime.introduction import check_introduction
 from baton.runtime.issuer_key import mint_signer, published
 from baton.runtime.notice import notice
 from baton.runtime.router_door import RouterDoor
 from baton.runtime.trace_log import TraceLog
 from baton.telemetry.exposition import render_metrics
+
+_MAX_REFUSALS = 16
+"""Different ones that are said to the operator; all are counted."""
 
 
 class RouterHost:
@@ -58,7 +63,11 @@ class RouterHost:
         trace_path = str(trace_dir / "router.jsonl") if trace_dir else ""
         self.trace = TraceLog(ROUTER, trace_path)
         self.descriptors = DescriptorReserve(ROUTER)
+        self._refusals: set[str] = set()
+        self.failure = ""
+        """Why this router cannot go on; "" while it does."""
         self._receiving = asyncio.create_task(self._receive())
+        self._receiving.add_done_callback(self._on_receiving_ended)
 
     @property
     def node(self) -> Router:
@@ -140,12 +149,16 @@ class RouterHost:
         self._feed(events.RoutesRevoked(reason=reason))
 
     def silent_workers(self) -> list[str]:
-        """Workers whose heartbeat is overdue by far: alive as processes, but not answering."""
-        limit_us = 2 * self._config.router.worker_timeout_ms * 1000
-        at_us = now_us()
-        return [
-            view.info.worker_id for view in self._node.fleet if at_us - view.last_seen_us > limit_us
-        ]
+        """Workers that are alive as processes and do not answer, or whose engine does not."""
+        return self._node.fleet.unresponsive(now_us())
+
+    def _on_receiving_ended(self, receiving: "asyncio.Task[None]") -> None:
+        if not receiving.cancelled():
+            self._fail(receiving.exception())
+
+    def _fail(self, error: BaseException | None) -> None:
+        """A router that hears nothing, or whose time stands still, must not look alive."""
+        self.failure = self.failure or f"the router ended: {type(error).__name__}: {error}"
 
     async def _receive(self) -> None:
         while True:
@@ -167,12 +180,36 @@ class RouterHost:
         if newer or self._node.fleet.is_over(info.worker_id, info.epoch):
             self._channel.counters["late_hellos"] += 1
             return False
+        # Its own key, as the supervisor minted it: another's name would take that one's place.
+        key = self._channel.key_of(info.worker_id, info.epoch)
         try:
-            self._channel.connect(info.worker_id, info.endpoint, info.control_key)
+            check_introduction(info, control=self._channel.control)
+            if info.control_key != key:
+                raise RemoteProtocolError(
+                    f"worker {info.worker_id} epoch {info.epoch} names a control_key that is not "
+                    "its own; it must say the one that its supervisor minted"
+                )
+        except RemoteProtocolError as error:
+            self._refuse(info, str(error), key if known is None else None)
+            return False
+        return self._open(info, key)
+
+    def _open(self, info: WorkerInfo, key: bytes) -> bool:
+        try:
+            self._channel.connect(info.worker_id, info.endpoint, key)
         except RemoteProtocolError as error:
             notice(ROUTER, str(error))
             return False
         return True
+
+    def _refuse(self, info: WorkerInfo, reason: str, key: bytes | None) -> None:
+        """Say why, once to the operator and always to the worker, if it displaces nobody."""
+        self._channel.counters["refused_hellos"] += 1
+        if reason not in self._refusals and len(self._refusals) < _MAX_REFUSALS:
+            self._refusals.add(reason)
+            notice(ROUTER, f"refused a hello: {reason}")
+        if key is not None and info.worker_id != ROUTER and self._open(info, key):
+            self._channel.send(info.worker_id, Refused(reason=reason))
 
     # -- node ----------------------------------------------------------------------------------
 
@@ -186,7 +223,14 @@ class RouterHost:
         deadline_us = self._node.next_deadline()
         if deadline_us is not None:
             delay_s = max(0, deadline_us - at_us) / 1e6
-            self._timer = self._loop.call_later(delay_s, self._feed, events.Tick())
+            self._timer = self._loop.call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        try:
+            self._feed(events.Tick())
+        except Exception as error:
+            self._fail(error)
+            raise
 
     def _perform(self, effect: Effect, at_us: int) -> None:
         match effect:

@@ -153,11 +153,8 @@ class World:
 
     def _watch(self) -> None:
         """The supervisor ends workers that live but do not answer."""
-        limit_us = 2 * self.plan.router.worker_timeout_ms * 1000
-        now_us = self.router_now_us
-        for view in list(self.router.fleet):
-            if now_us - view.last_seen_us > limit_us:
-                self.crash(view.info.worker_id, noticed_after_us=1_000, down_us=100_000)
+        for worker_id in self.router.fleet.unresponsive(self.router_now_us):
+            self.crash(worker_id, noticed_after_us=1_000, down_us=100_000)
         self.timeline.after(_WATCH_US, self._watch)
 
     # -- faults --------------------------------------------------------------------------------
