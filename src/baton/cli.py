@@ -112,14 +112,27 @@ def compare(
     raise typer.Exit(command.compare_command(plan, _console, json_out))
 
 
+def _check_writable(path: Path | None) -> None:
+    """Refuse a --json file before the run and not after it: only opening it tells."""
+    if path is None:
+        return
+    existed = path.exists()
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise ConfigError(f"--json {path} cannot be written: {error.strerror}") from error
+    if not existed:
+        path.unlink(missing_ok=True)
+
+
 @app.command()
 def vopr(
     seed: Annotated[int | None, typer.Option(help="replay this seed", min=0)] = None,
     seeds: Annotated[int | None, typer.Option(help="how many seeds to run", min=1)] = None,
-    start: Annotated[int, typer.Option(help="the first seed of the range", min=0)] = 0,
-    minutes: Annotated[float | None, typer.Option(help="run seeds for so long", min=0)] = None,
-    jobs: Annotated[int, typer.Option(help="processes; 0 takes every core", min=0)] = 0,
-    story: Annotated[bool, typer.Option("--story", help="print every event")] = False,
+    start: Annotated[int | None, typer.Option(help="first of the range; 0", min=0)] = None,
+    minutes: Annotated[float | None, typer.Option(help="run seeds for so long")] = None,
+    jobs: Annotated[int | None, typer.Option(help="processes; 0 or none: every core")] = None,
+    story: Annotated[bool, typer.Option("--story", help="print what happens in it")] = False,
     shrinking: Annotated[bool, typer.Option("--shrink/--no-shrink")] = True,
     json_out: Annotated[Path | None, typer.Option("--json", help="write the sums here")] = None,
 ) -> None:
@@ -127,15 +140,23 @@ def vopr(
     from baton.sim import report
 
     if seed is not None:
-        if seeds is not None or minutes is not None or json_out is not None:
-            raise ConfigError("--seed replays one seed; leave --seeds, --minutes and --json out")
+        ranged = {
+            "--seeds": seeds,
+            "--start": start,
+            "--minutes": minutes,
+            "--jobs": jobs,
+            "--json": json_out,
+        }
+        if given := [flag for flag, value in ranged.items() if value is not None]:
+            raise ConfigError(f"--seed replays one seed; leave {' and '.join(given)} out")
         raise typer.Exit(report.replay(seed, _console, story=story, shrinking=shrinking))
     if story:
         raise ConfigError("--story prints the events of one seed; name it with --seed")
     count = seeds if seeds is not None or minutes is not None else 1000
     seconds = None if minutes is None else 60 * minutes
+    _check_writable(json_out)
     code, tally = report.run_range(
-        start, count, _console, seconds=seconds, jobs=jobs, shrinking=shrinking
+        start or 0, count, _console, seconds=seconds, jobs=jobs or 0, shrinking=shrinking
     )
     if json_out is not None:
         json_out.write_bytes(msgspec.json.encode(tally))
@@ -196,6 +217,7 @@ def chaos(
     from baton.bench.chaos.command import chaos_command
 
     loaded = _load(config, overrides, model)
+    _check_writable(json_out)
     code = chaos_command(
         loaded,
         _console,

@@ -1,7 +1,9 @@
 """`python -m tests.mutants`: plants every bug of the catalogue; fails when one is not noticed."""
 
 import argparse
+import math
 import os
+import signal
 import sys
 import time
 
@@ -9,6 +11,10 @@ from tests.mutants.catalogue import CATALOGUE, find
 from tests.mutants.hunting import CONTROL, Verdict
 from tests.mutants.mutant import StaleMutant
 from tests.mutants.run import TIMEOUT_S, run
+
+
+MAX_JOBS = 256
+INTERRUPTED = 130
 
 
 def main() -> int:
@@ -19,6 +25,10 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, metavar="S", help="per mutant")
     parser.add_argument("--verbose", action="store_true", help="also what the killer said")
     asked = parser.parse_args()
+    if not 0 <= asked.jobs <= MAX_JOBS:
+        parser.error(f"--jobs is {asked.jobs}; use 1 to {MAX_JOBS}, or 0 for one per core")
+    if not 0 < asked.timeout < math.inf:
+        parser.error(f"--timeout is {asked.timeout:g}; use a positive number of seconds")
     try:
         names = [find(name).name for name in asked.only or ()] or [m.name for m in CATALOGUE]
     except StaleMutant as error:
@@ -30,6 +40,7 @@ def main() -> int:
         if asked.verbose and verdict.detail:
             print(f"    {verdict.detail}")
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # an end in order, as by Ctrl-C
     verdicts = run([CONTROL, *names], jobs=asked.jobs, timeout_s=asked.timeout, progress=show)
     faults = [verdict for verdict in verdicts if verdict.fault]
     elapsed_s = time.monotonic() - began
@@ -51,4 +62,8 @@ def _row(verdict: Verdict) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("interrupted: not every planted bug was judged", file=sys.stderr)
+        sys.exit(INTERRUPTED)

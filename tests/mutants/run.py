@@ -6,6 +6,7 @@ mutant's time would go into that otherwise. Nothing of baton may be imported her
 
 import importlib
 import os
+import signal
 import sys
 import time
 import traceback
@@ -34,19 +35,24 @@ def run(
     assert not ours, f"imported before anything was planted: {ours}"
     for name in _WARM:
         importlib.import_module(name)
-    jobs = jobs or len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0))
+    jobs = min(jobs or cores, 2 * cores)
     waiting, running, found = deque(names), dict[Connection, _Hunt](), dict[str, Verdict]()
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            hunt = _Hunt(waiting.popleft(), timeout_s)
-            running[hunt.pipe] = hunt
-        bound_s = min(hunt.end_s for hunt in running.values()) - time.monotonic()
-        ready = wait(list(running), timeout=max(0.0, bound_s))
-        for pipe, hunt in list(running.items()):
-            if pipe in ready or time.monotonic() >= hunt.end_s:
-                verdict = found[hunt.name] = hunt.end()
-                del running[pipe]
-                progress(verdict)
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                hunt = _Hunt(waiting.popleft(), timeout_s)
+                running[hunt.pipe] = hunt
+            bound_s = min(hunt.end_s for hunt in running.values()) - time.monotonic()
+            ready = wait(list(running), timeout=max(0.0, bound_s))
+            for pipe, hunt in list(running.items()):
+                if pipe in ready or time.monotonic() >= hunt.end_s:
+                    verdict = found[hunt.name] = hunt.end()
+                    del running[pipe]
+                    progress(verdict)
+    finally:
+        for hunt in running.values():
+            hunt.end()
     return [found[name] for name in names]
 
 
@@ -78,6 +84,9 @@ class _Hunt:
 
 
 def _judge(name: str, pipe: Connection) -> None:
+    # Ctrl-C reaches this process too: it ends without a word, and its parent says one for all.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     try:
         pipe.send(judge(name))
     except BaseException:  # whatever it was, it is this mutant's and must not look like silence

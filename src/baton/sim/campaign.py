@@ -10,11 +10,16 @@ from itertools import count, islice
 import msgspec
 from msgspec.structs import replace
 
+from baton.errors import ConfigError
+from baton.signals import end_with_parent
 from baton.sim.draw import draw_plan
 from baton.sim.vopr import Outcome, run_plan
 
 _CHUNK = 20
 _MAX_FAILING = 5
+_MAX_JOBS = 256
+"""More is a slip of the finger: nobody has so many cores for this."""
+_LOOK_S = 0.2
 
 
 class Tally(msgspec.Struct, kw_only=True):
@@ -33,6 +38,7 @@ class Tally(msgspec.Struct, kw_only=True):
     failing: list[Outcome] = msgspec.field(default_factory=list)
     elapsed_s: float = 0.0
     cpu_s: float = 0.0
+    num_jobs: int = 0
 
     def add(self, outcome: Outcome) -> None:
         """Book one run."""
@@ -71,24 +77,32 @@ def campaign(
     seconds: float | None = None,
     jobs: int = 0,
     progress: Callable[[Tally], None] = lambda tally: None,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> Tally:
-    """Run `num_seeds` seeds from `start`, or as many as fit into `seconds`.
+    """Run `num_seeds` seeds from `start`, or as many as fit into `seconds`, but some in any case.
 
-    Stops early after a few failing seeds: more of the same tell nothing.
+    Stops early after a few failing seeds, since more of the same tell nothing, and when `stopping`
+    says so: then what runs is brought to its end and counts.
     """
-    tally, began = Tally(), time.monotonic()
-    jobs = jobs or len(os.sched_getaffinity(0))
+    tally, began = Tally(num_jobs=useful_jobs(jobs, num_seeds)), time.monotonic()
     chunks = _chunks(start, num_seeds)
-    with ProcessPoolExecutor(max_workers=jobs) as pool:
+    with ProcessPoolExecutor(
+        max_workers=tally.num_jobs, initializer=end_with_parent, initargs=(os.getpid(),)
+    ) as pool:
         running: set[Future[tuple[list[Outcome], float]]] = set()
+        num_given = 0
         while True:
-            late = seconds is not None and time.monotonic() - began > seconds
-            if not late and len(tally.failing) < _MAX_FAILING:
-                for chunk in islice(chunks, 2 * jobs - len(running)):
+            stopped = stopping()
+            late = seconds is not None and time.monotonic() - began > seconds and num_given > 0
+            if stopped:
+                running = {future for future in running if not future.cancel()}
+            elif not late and len(tally.failing) < _MAX_FAILING:
+                for chunk in islice(chunks, 2 * tally.num_jobs - len(running)):
                     running.add(pool.submit(run_seeds, chunk))
+                    num_given += 1
             if not running:
                 break
-            done, running = wait(running, return_when=FIRST_COMPLETED)
+            done, running = wait(running, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
             for future in done:
                 outcomes, cpu_s = future.result()
                 tally.cpu_s += cpu_s
@@ -97,6 +111,18 @@ def campaign(
             tally.elapsed_s = time.monotonic() - began
             progress(tally)
     return tally
+
+
+def useful_jobs(asked: int, num_seeds: int | None) -> int:
+    """So many processes as were asked for (0: one per core), while they have a core and work.
+
+    Raises ConfigError when the number cannot be meant.
+    """
+    if not 0 <= asked <= _MAX_JOBS:
+        raise ConfigError(f"--jobs is {asked}; use 1 to {_MAX_JOBS}, or 0 for one per core")
+    cores = len(os.sched_getaffinity(0))
+    jobs = min(asked or cores, 2 * cores)
+    return jobs if num_seeds is None else max(1, min(jobs, -(-num_seeds // _CHUNK)))
 
 
 def _chunks(start: int, num_seeds: int | None) -> Iterator[list[int]]:

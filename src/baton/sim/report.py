@@ -1,12 +1,15 @@
 """What `baton vopr` prints: the plan, the outcome, the sums, and the story of a failing seed."""
 
+import math
 from collections import Counter
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from baton.sim.campaign import Tally, campaign
+from baton.errors import ConfigError
+from baton.signals import interrupts
+from baton.sim.campaign import Tally, campaign, useful_jobs
 from baton.sim.draw import draw_plan
 from baton.sim.plan import Plan, plan_lines
 from baton.sim.shrink import shrink
@@ -27,7 +30,8 @@ def replay(seed: int, console: Console, *, story: bool, shrinking: bool) -> int:
         console,
         [
             f"{outcome.num_events} events in {outcome.virtual_us / 1e6:.3f} s of virtual time; "
-            f"ends {_counts(Counter(outcome.ends))}; faults {_counts(Counter(outcome.faults))}",
+            f"{_who_ended(plan, outcome)}: {_counts(Counter(outcome.ends))}; "
+            f"faults {_counts(Counter(outcome.faults))}",
             f"trace hash {outcome.trace_hash}",
         ],
     )
@@ -47,23 +51,46 @@ def run_range(
     jobs: int,
     shrinking: bool,
 ) -> tuple[int, Tally]:
-    """Run a range of seeds and print the sums; 1 if one fails, with its shrunk story."""
+    """Run a range of seeds and print the sums; 1 if one fails, with its shrunk story.
+
+    SIGINT and SIGTERM end it early: what ran is summed up, and the exit code says so.
+    """
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise ConfigError(f"--minutes is {seconds / 60:g}; use a positive number")
+    useful_jobs(jobs, num_seeds)  # refused before anything is drawn
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with (
+        interrupts(lambda: _print(console, ["interrupted: ending the seeds that run"])) as asked,
+        Progress(*columns, console=console, transient=True) as bar,
+    ):
         task = bar.add_task("starting")
 
         def tell(tally: Tally) -> None:
             text = f"{tally.num_seeds} seeds, {tally.num_failing} failing"
             bar.update(task, description=text)
 
-        tally = campaign(start, num_seeds, seconds=seconds, jobs=jobs, progress=tell)
+        tally = campaign(
+            start,
+            num_seeds,
+            seconds=seconds,
+            jobs=jobs,
+            progress=tell,
+            stopping=lambda: bool(asked),
+        )
     console.print(_table(start, tally))
     for outcome in tally.failing:
         _print(console, [f"seed {outcome.seed}: {outcome.checker}: {outcome.text}"])
     if tally.failing:
         worst = tally.failing[0]
-        _explain(console, draw_plan(worst.seed), worst, shrinking=shrinking)
-    return (1 if tally.num_failing else 0), tally
+        _explain(console, draw_plan(worst.seed), worst, shrinking=shrinking and not asked)
+    return (1 if tally.num_failing else asked.exit_code if asked else 0), tally
+
+
+def _who_ended(plan: Plan, outcome: Outcome) -> str:
+    """Requests of the plan, and the probes that come after them when all of them have ended."""
+    num_requests = min(len(plan.arrivals), sum(outcome.ends.values()))
+    num_probes = sum(outcome.ends.values()) - num_requests
+    return f"{num_requests} requests and then {num_probes} probes ended"
 
 
 def _explain(console: Console, plan: Plan, outcome: Outcome, *, shrinking: bool) -> None:
@@ -82,15 +109,15 @@ def _explain(console: Console, plan: Plan, outcome: Outcome, *, shrinking: bool)
 
 def _table(start: int, tally: Tally) -> Table:
     table = Table(show_header=False)
-    last = start + tally.num_seeds - 1
+    seeds = f"{start} .. {start + tally.num_seeds - 1}" if tally.num_seeds else "none"
     rows = {
-        "seeds": f"{start} .. {last}: {tally.num_seeds} run, {tally.num_failing} failing",
-        "requests": f"{tally.num_requests}: {_counts(tally.ends)}",
+        "seeds": f"{seeds}: {tally.num_seeds} run, {tally.num_failing} failing",
+        "requests": f"{tally.num_requests}, probes included: {_counts(tally.ends)}",
         "faults": f"{sum(tally.faults.values())}: {_counts(tally.faults)}",
         "seeds with": _counts(tally.marks),
         "events": f"{tally.num_events} in {tally.virtual_us / 1e6:.0f} s of virtual time",
         "speed": f"{tally.seeds_per_core_minute:.0f} seeds per minute and core; "
-        f"{tally.elapsed_s:.1f} s in all",
+        f"{tally.elapsed_s:.1f} s in all, {tally.num_jobs} processes",
     }
     if tally.checkers:
         rows["broken"] = _counts(tally.checkers)

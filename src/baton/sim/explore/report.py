@@ -41,7 +41,7 @@ def lines(result: Result, model: Model) -> Iterator[str]:
     elif result.exhausted:
         yield "  exhausted: every interleaving was explored and every promise held"
     else:
-        yield "  NOT exhausted: stopped at a limit; no promise was broken so far"
+        yield "  NOT exhausted: stopped before the end; no promise was broken so far"
 
 
 def transcript(model: Model, found: Counterexample) -> Iterator[str]:
