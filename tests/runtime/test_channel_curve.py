@@ -1,6 +1,7 @@
 """The control channel over tcp: encrypted, known keys only, and each key speaks for one sender."""
 
 import asyncio
+import contextlib
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from baton.config import BatonConfig
 from baton.core.ids import Role
 from baton.core.messages import Envelope, PeerDown
 from baton.errors import ConfigError, RemoteProtocolError
-from baton.runtime.channel import COMPATIBILITY, ControlChannel
+from baton.runtime.channel import COMPATIBILITY, MAX_MESSAGE_NBYTES, ControlChannel
 from baton.runtime.curve import CurveKeys, mint_keys
 from baton.runtime.issuer_key import mint_signer, published
 from baton.runtime.spec import WorkerSpec
@@ -87,12 +88,64 @@ async def test_a_key_speaks_for_its_own_sender_and_life_only(channels):
     a.connect("b", b.endpoint, b_keys.public)
     a.send("b", WORD)
     await counted(b, "forged_senders")
+    b.withdraw("another", 7)
     b.admit("a", 8, a_keys.public)
     a.send("b", WORD)
     await counted(b, "forged_senders", 2)
     b.admit("a", 7, a_keys.public)
     a.send("b", WORD)
     assert (await word(b)).sender_id == "a"
+
+
+async def test_a_key_of_one_process_is_refused_to_another_and_stays_its_own(channels):
+    (a, a_keys), (b, b_keys) = channels("a", 7), channels("b")
+    b.admit("a", 7, a_keys.public)
+    with pytest.raises(RemoteProtocolError, match="c epoch 2 names the control key of a"):
+        b.admit("c", 2, a_keys.public)
+    assert b.key_of("a", 7) == a_keys.public and b.key_of("c", 2) == b""
+    a.connect("b", b.endpoint, b_keys.public)
+    a.send("b", WORD)
+    assert (await word(b)).sender_id == "a"
+
+
+@pytest.mark.parametrize("key", [b"\xff" * 40, "é".encode() * 20, b" " * 40, b"#" * 40])
+async def test_what_is_no_key_is_refused_by_name_and_withdraws_nothing(channels, key):
+    b, _ = channels("b")
+    mine = mint_keys().public
+    b.admit("a", 7, mine)
+    with pytest.raises(RemoteProtocolError, match="a epoch 8 has a control key that is not Z85"):
+        b.admit("a", 8, key)
+    assert b.key_of("a", 7) == mine
+
+
+async def test_an_early_handshake_survives_a_crowd_of_unknown_keys(channels):
+    (a, a_keys), (b, b_keys) = channels("a"), channels("b")
+    a.connect("b", b.endpoint, b_keys.public)
+    a.send("b", WORD)
+    await counted(b, "unknown_keys")
+    with zmq.Context() as context, contextlib.ExitStack() as crowd:
+        for _ in range(100):
+            stranger = crowd.enter_context(context.socket(zmq.PUSH, linger=0))
+            keys = mint_keys()
+            stranger.curve_serverkey = b_keys.public
+            stranger.curve_publickey, stranger.curve_secretkey = keys.public, keys.secret
+            stranger.connect(b.endpoint)
+        await counted(b, "unknown_keys", 101)
+        b.admit("a", 1, a_keys.public)
+        # Long before its handshake times out and is tried again.
+        assert (await asyncio.wait_for(b.receive(), 2)).message == WORD
+
+
+async def test_an_inbox_buffers_no_frame_of_any_size(channels):
+    b, _ = channels("b")
+    host, port = b.endpoint.removeprefix("tcp://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32))
+    assert len(await asyncio.wait_for(reader.readexactly(64), SECONDS)) == 64
+    writer.write(b"\x06" + (MAX_MESSAGE_NBYTES + 1).to_bytes(8, "big"))  # a long command
+    with contextlib.suppress(ConnectionResetError):  # long before the handshake times out
+        assert await asyncio.wait_for(reader.read(1), 2) == b""
+    writer.close()
 
 
 async def test_the_key_of_a_dead_life_opens_nothing(channels):

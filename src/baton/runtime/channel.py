@@ -17,7 +17,7 @@ from baton.config import ClusterConfig
 from baton.core.digest import digest
 from baton.core.messages import PROTOCOL_VERSION, Envelope, Message
 from baton.errors import ConfigError, RemoteProtocolError
-from baton.runtime.curve import KEY_NBYTES, CurveKeys, Doorkeeper
+from baton.runtime.curve import CurveKeys, Doorkeeper
 from baton.runtime.notice import notice
 
 _HIGH_WATER_MARK = 65_536
@@ -26,6 +26,10 @@ _HANDSHAKE_MS = 5_000
 """How long one handshake over tcp may wait for its key to be announced; then the peer tries again.
 """
 _MAX_REFUSED = 16
+MAX_MESSAGE_NBYTES = 64 << 20
+"""Of one frame. A seal of a million tokens in chunks of one block needs less; without a bound, who
+can reach an inbox over tcp could have it buffer anything before its key is even looked at.
+"""
 COMPATIBILITY = f"baton/{PROTOCOL_VERSION} {digest(msgspec.json.schema(Envelope))}".encode()
 """First frame of every message. The digest covers every field of every message type."""
 
@@ -48,6 +52,7 @@ class ControlChannel:
         self._door = Doorkeeper(self._context, self.counters) if keys else None
         self._inbox = zmq.asyncio.Context.shadow(self._context).socket(zmq.PULL)
         self._inbox.set_hwm(_HIGH_WATER_MARK)
+        self._inbox.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_NBYTES)
         self.endpoint = self._bind(endpoint)
         self._outboxes: dict[str, zmq.Socket[bytes]] = {}
         self._refused: set[bytes] = set()
@@ -74,16 +79,22 @@ class ControlChannel:
         assert isinstance(real, bytes)
         return real.rstrip(b"\0").decode()
 
+    @property
+    def control(self) -> str:
+        """What it runs over: "ipc" or "tcp"."""
+        return self.endpoint.partition("://")[0]
+
     def admit(self, process_id: str, epoch: int, key: bytes) -> None:
-        """Take messages of the life of a process that holds this public key; over ipc all may."""
-        if self._door is None:
-            return
-        if len(key) != KEY_NBYTES:
-            raise RemoteProtocolError(
-                f"{process_id} epoch {epoch} has a control key of {len(key)} bytes, not "
-                f"{KEY_NBYTES}; set the same cluster.control on every worker"
-            )
-        self._door.admit(process_id, epoch, key)
+        """Take messages of the life of a process that holds this public key; over ipc all may.
+
+        Raises RemoteProtocolError when it is no key, or another process has it.
+        """
+        if self._door is not None:
+            self._door.admit(process_id, epoch, key)
+
+    def key_of(self, process_id: str, epoch: int) -> bytes:
+        """The public key that was admitted for that life of a process; over ipc there is none."""
+        return self._door.key_of(process_id, epoch) if self._door is not None else b""
 
     def withdraw(self, process_id: str, epoch: int) -> None:
         """That life is over: its key opens nothing any more."""
@@ -110,7 +121,7 @@ class ControlChannel:
                 outbox.setsockopt(zmq.CURVE_SECRETKEY, self._keys.secret)
                 outbox.setsockopt(zmq.IPV6, "[" in endpoint)
             outbox.connect(endpoint)
-        except zmq.ZMQError as error:
+        except (zmq.ZMQError, TypeError, ValueError) as error:  # the peer chose this endpoint
             outbox.close(linger=0)
             raise RemoteProtocolError(f"no way to {peer_id} at {endpoint}: {error}") from error
         self._outboxes[peer_id] = outbox
@@ -128,8 +139,12 @@ class ControlChannel:
             self.counters["unknown_peer"] += 1
             return
         envelope = Envelope(sender_id=self._process_id, sender_epoch=self._epoch, message=message)
+        frame = self._encoder.encode(envelope)
+        if len(frame) > MAX_MESSAGE_NBYTES:
+            self.counters["oversized_messages"] += 1
+            return
         try:
-            outbox.send_multipart((COMPATIBILITY, self._encoder.encode(envelope)), zmq.NOBLOCK)
+            outbox.send_multipart((COMPATIBILITY, frame), zmq.NOBLOCK)
         except zmq.Again:
             self.counters["outbox_full"] += 1
 
@@ -142,7 +157,9 @@ class ControlChannel:
                 continue
             try:
                 envelope = self._decoder.decode(frames[1])
-            except msgspec.DecodeError:
+            except Exception:
+                # Not only DecodeError: deep nesting ends in RecursionError, and a value that a
+                # type refuses at its construction in that type's own error. None may end this.
                 self.counters["malformed_messages"] += 1
                 continue
             if self._door is None or holder == (envelope.sender_id, envelope.sender_epoch):

@@ -1,7 +1,8 @@
 """CURVE over tcp: the key pair of one life of a process, and who is admitted by which key."""
 
 import asyncio
-from collections import Counter, deque
+import struct
+from collections import Counter, OrderedDict
 from typing import Any
 
 import msgspec
@@ -9,12 +10,15 @@ import zmq
 import zmq.asyncio
 from zmq.utils import z85
 
-from baton.errors import ConfigError
+from baton.errors import ConfigError, RemoteProtocolError
 
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 _ZAP_VERSION = b"1.0"
 _NUM_FRAMES = 7
-_MAX_WAITING = 64
+_MAX_WAITING = 4096
+"""Handshakes with unknown keys that are remembered, about 1 MB. Whoever wants to push an early peer
+out has to complete so many in the moment before its key comes; it then waits for its next try.
+"""
 KEY_NBYTES = 40
 """Of a key as this package holds it: Z85 text."""
 
@@ -43,6 +47,23 @@ def mint_keys() -> CurveKeys:
     return CurveKeys(public=public, secret=secret)
 
 
+def check_key(holder: str, key: bytes) -> str:
+    """A public key as text. Raises RemoteProtocolError, naming the holder, when it is none."""
+    if len(key) != KEY_NBYTES:
+        raise RemoteProtocolError(
+            f"{holder} has a control key of {len(key)} bytes, not {KEY_NBYTES}; set the same "
+            "cluster.control on every worker"
+        )
+    try:
+        if len(z85.decode(key)) == KEY_NBYTES * 4 // 5:
+            return key.decode("ascii")
+    except (ValueError, KeyError, struct.error):
+        pass
+    raise RemoteProtocolError(
+        f"{holder} has a control key that is not Z85 text; use the pair that its supervisor minted"
+    )
+
+
 class Doorkeeper:
     """Answers the handshakes of one ZeroMQ context: a known public key may enter, others not.
 
@@ -55,20 +76,30 @@ class Doorkeeper:
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", counters: Counter[str]) -> None:
         self._counters = counters
         self._known: dict[str, tuple[str, int]] = {}
-        self._waiting: deque[tuple[str, list[bytes]]] = deque(maxlen=_MAX_WAITING)
-        """Keys that nobody has named yet, and the heads of the answers to their handshakes."""
+        self._waiting: OrderedDict[str, list[bytes]] = OrderedDict()
+        """Keys that nobody has named yet, and the head of the answer to their last handshake."""
         self._socket = zmq.asyncio.Context.shadow(context).socket(zmq.ROUTER)
         self._socket.bind(_ZAP_ENDPOINT)
         self._answering = asyncio.get_running_loop().create_task(self._answer())
 
     def admit(self, process_id: str, epoch: int, public: bytes) -> None:
-        """Let that life of a process in; the key of an earlier life is withdrawn."""
+        """Let that life of a process in; the key of an earlier life is withdrawn.
+
+        Raises RemoteProtocolError when it is no key, or that of another process: then nothing
+        changes, because a key that spoke for two would speak for neither.
+        """
+        key = check_key(f"{process_id} epoch {epoch}", public)
+        owner = self._known.get(key)
+        if owner is not None and owner[0] != process_id:
+            raise RemoteProtocolError(
+                f"{process_id} epoch {epoch} names the control key of {owner[0]}; every life of a "
+                "process needs a key pair of its own"
+            )
         self._forget(process_id)
-        key = public.decode()
         self._known[key] = (process_id, epoch)
-        for waiting in [waiting for waiting in self._waiting if waiting[0] == key]:
-            self._waiting.remove(waiting)
-            self._let_in(*waiting)
+        head = self._waiting.pop(key, None)
+        if head is not None:
+            self._let_in(key, head)
 
     def withdraw(self, process_id: str, epoch: int) -> None:
         """Forget the key of a life that is over; a later life's stays."""
@@ -78,6 +109,13 @@ class Doorkeeper:
     def holder(self, user_id: str) -> tuple[str, int] | None:
         """Which life of which process an authenticated connection belongs to, if it still may."""
         return self._known.get(user_id)
+
+    def key_of(self, process_id: str, epoch: int) -> bytes:
+        """The public key of that life of a process, or b"" when none was admitted."""
+        for key, holder in self._known.items():
+            if holder == (process_id, epoch):
+                return key.encode()
+        return b""
 
     def close(self) -> None:
         """Stop answering; call it after the inbox is closed."""
@@ -99,7 +137,10 @@ class Doorkeeper:
                 self._let_in(key, head)
             else:
                 self._counters["unknown_keys"] += 1
-                self._waiting.append((key, head))
+                self._waiting[key] = head  # one place for a key that tries again: the last
+                self._waiting.move_to_end(key)
+                if len(self._waiting) > _MAX_WAITING:
+                    self._waiting.popitem(last=False)
 
     def _let_in(self, key: str, head: list[bytes]) -> None:
         # Without waiting: an answer to a client that has left is dropped by the socket.

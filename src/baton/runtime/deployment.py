@@ -17,6 +17,7 @@ from baton.config import BatonConfig
 from baton.errors import BatonError, ConfigError
 from baton.runtime.descriptors import raise_descriptor_limit
 from baton.runtime.faults import FaultSpec
+from baton.runtime.lines import LINE_NBYTES_MAX, read_lines
 from baton.runtime.router_host import RouterHost
 from baton.runtime.supervisor import Supervisor
 
@@ -35,13 +36,13 @@ class _PrepareLine(msgspec.Struct, frozen=True):
 async def prepare_model(name: str, progress: Progress) -> Path:
     """Resolve a model in a process of its own, so that this one never loads torch."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "baton.engine.prepare", name, stdout=PIPE
+        sys.executable, "-m", "baton.engine.prepare", name, stdout=PIPE, limit=LINE_NBYTES_MAX
     )
     assert process.stdout is not None
     last = _PrepareLine()
     try:
-        while line := await process.stdout.readline():
-            with contextlib.suppress(msgspec.DecodeError):
+        async for line in read_lines(process.stdout):
+            with contextlib.suppress(msgspec.DecodeError, RecursionError):
                 last = msgspec.json.decode(line, type=_PrepareLine)
                 if last.stage:
                     progress(last.stage, last.fraction)
@@ -58,7 +59,7 @@ async def prepare_model(name: str, progress: Progress) -> Path:
 
 
 class Deployment:
-    """Running workers behind a router. `failure` is set when it cannot go on."""
+    """Running workers behind a router."""
 
     def __init__(
         self, router: RouterHost, supervisor: Supervisor, model_path: Path, runtime_dir: Path
@@ -68,12 +69,18 @@ class Deployment:
         self.model_path = model_path
         self.runtime_dir = runtime_dir
 
+    @property
+    def failure(self) -> str:
+        """Why this deployment cannot go on, by its workers or its router; "" while it can."""
+        failure = self.supervisor.failure
+        return failure.result() if failure.done() else self.router.failure
+
     async def wait_ready(self, timeout_s: float) -> None:
         """Return when a pair can serve; raises BatonError with the reason when it cannot."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:
-            if self.supervisor.failure.done():
-                raise BatonError(self.supervisor.failure.result())
+            if self.failure:
+                raise BatonError(self.failure)
             expected = len(self.supervisor.workers)
             if not self.router.ready() and len(list(self.router.node.fleet)) == expected:
                 return
@@ -87,12 +94,12 @@ class Deployment:
 
         A spared worker may be silent; this is for those who look what follows from it.
         """
-        while not self.supervisor.failure.done():
+        while not self.failure:
             for worker_id in self.router.silent_workers():
                 if not is_spared(worker_id):
                     self.supervisor.kill(worker_id)
             await asyncio.sleep(_WATCH_S)
-        raise BatonError(self.supervisor.failure.result())
+        raise BatonError(self.failure)
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from baton.core.effects import DigestChunk, MoveChunk
 from baton.core.events import ChunkArrived, ChunkDigested, ChunkMoved, Event, IoQuiesced
 from baton.core.layout import KVLayout
+from baton.errors import LocalProtocolError
 from baton.runtime.dataplane import (
     DataPlane,
     DigestOrder,
@@ -68,16 +69,22 @@ class ChunkMover:
             ),
         )
         if self._staging is None or not effect.write:
-            self._plane.put(order)
+            self._put(effect, order)
             return
 
         def staged(error: str) -> None:
             if error:
                 self._feed(_failed_move(effect, error))
             else:
-                self._plane.put(order)
+                self._put(effect, order)
 
         self._staging.copy_out(effect.reservation_id, effect.chunk, effect.local_blocks, staged)
+
+    def _put(self, effect: MoveChunk, order: PutOrder) -> None:
+        try:
+            self._plane.put(order)
+        except LocalProtocolError as error:  # too many orders are outstanding: this one fails
+            self._loop.call_soon(self._feed, _failed_move(effect, str(error)))
 
     def digest(self, effect: DigestChunk) -> None:
         """Settle a chunk in this worker's memory and sum it."""
@@ -101,7 +108,10 @@ class ChunkMover:
         order = DigestOrder(
             reservation_id=effect.reservation_id, chunk_id=effect.chunk.chunk_id, runs=runs
         )
-        self._digests[self._plane.digest(order)] = effect
+        try:
+            self._digests[self._plane.digest(order)] = effect
+        except LocalProtocolError as error:
+            self._loop.call_soon(self._feed, _digested(effect, 0, str(error)))
 
     def cancel(self, reservation_id: int) -> None:
         """Stop all I/O of a reservation; one IoQuiesced follows."""

@@ -153,10 +153,13 @@ class RouterHost:
         return self._node.fleet.unresponsive(now_us())
 
     def _on_receiving_ended(self, receiving: "asyncio.Task[None]") -> None:
-        if not receiving.cancelled():
-            self._fail(receiving.exception())
+        error = None if receiving.cancelled() else receiving.exception()
+        if error is not None:
+            text = "the router hears nothing any more"
+            self._loop.call_exception_handler({"message": text, "exception": error})
+            self._fail(error)
 
-    def _fail(self, error: BaseException | None) -> None:
+    def _fail(self, error: BaseException) -> None:
         """A router that hears nothing, or whose time stands still, must not look alive."""
         self.failure = self.failure or f"the router ended: {type(error).__name__}: {error}"
 

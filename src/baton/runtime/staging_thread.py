@@ -96,7 +96,7 @@ class StagingThread:
                 try:
                     copy = self._stager.copy_in if job.inward else self._stager.copy_out
                     copy(job.layers, job.blocks)
-                except RuntimeError as failure:
+                except Exception as failure:  # the chunk's end, not the thread's
                     error = f"staging failed: {failure}"
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._finish, job, error)

@@ -20,6 +20,7 @@ from baton.runtime.curve import CurveKeys, mint_keys
 from baton.runtime.dataplane import sweep_orphans
 from baton.runtime.faults import FaultSpec
 from baton.runtime.issuer_key import IssuerKey
+from baton.runtime.lines import LINE_NBYTES_MAX, read_lines
 from baton.runtime.notice import notice
 from baton.runtime.router_door import RouterDoor
 from baton.runtime.spec import WorkerReport, WorkerSpec
@@ -89,7 +90,18 @@ class Supervisor:
     def start(self) -> None:
         """Start every worker; they come up in parallel."""
         sweep_orphans()
-        self._tasks = [asyncio.create_task(self._keep(worker)) for worker in self.workers]
+        for worker in self.workers:
+            task = asyncio.create_task(self._keep(worker), name=worker.worker_id)
+            task.add_done_callback(self._on_keeping_ended)
+            self._tasks.append(task)
+
+    def _on_keeping_ended(self, task: "asyncio.Task[None]") -> None:
+        """A slot that nobody keeps is never filled again: that must not pass in silence."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            text = f"{task.get_name()} is not restarted any more"
+            task.get_loop().call_exception_handler({"message": text, "exception": error})
+            self._fail(f"{text}: {type(error).__name__}: {error}")
 
     async def stop(self) -> None:
         """Stop every process: end of input first, then SIGKILL after a bound."""
@@ -158,6 +170,7 @@ class Supervisor:
                 "baton.runtime.worker_main",
                 stdin=PIPE,
                 stdout=PIPE,
+                limit=LINE_NBYTES_MAX,
                 start_new_session=True,
                 env={**os.environ, **_thread_environment()},
             )
@@ -174,8 +187,8 @@ class Supervisor:
             process.stdin.close()
         else:
             process.stdin.write(msgspec.json.encode(self._spec(worker)) + b"\n")
-        while line := await process.stdout.readline():
-            with contextlib.suppress(msgspec.DecodeError):
+        async for line in read_lines(process.stdout):
+            with contextlib.suppress(msgspec.DecodeError, RecursionError):
                 worker.report = msgspec.json.decode(line, type=WorkerReport)
                 if worker.report.stage == "ready" and worker.report.report:
                     worker.served = True

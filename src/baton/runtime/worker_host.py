@@ -19,10 +19,11 @@ from baton.errors import BatonError, RemoteProtocolError
 from baton.nodes.context import ROUTER
 from baton.nodes.worker import Worker
 from baton.runtime.clock import now_us
-from baton.runtime.dataplane import Arena, RegionDescriptor
+from baton.runtime.dataplane import Arena
 from baton.runtime.descriptors import DescriptorReserve
 from baton.runtime.engine_thread import EngineThread
 from baton.runtime.faults import FaultyPlane, open_channel, open_plane
+from baton.runtime.introduction import check_introduction
 from baton.runtime.mover import ChunkMover
 from baton.runtime.notice import notice
 from baton.runtime.spec import WorkerSpec
@@ -47,6 +48,7 @@ class WorkerHost:
         self._peers: dict[str, WorkerInfo] = {}
         self._stop = asyncio.Event()
         self._refused = ""
+        self._failure = ""
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._trace = TraceLog(spec.worker_id, spec.trace_path)
@@ -70,7 +72,7 @@ class WorkerHost:
             checksum=spec.config.transfer.checksum,
             staging=staging,
         )
-        self._threads = EngineThread(engine, self._loop, self._feed)
+        self._threads = EngineThread(engine, self._loop, self._feed, self._fail)
         rates = self._plane.calibrate()
         self._node = Worker(
             worker_id=spec.worker_id,
@@ -100,7 +102,10 @@ class WorkerHost:
         return StagingThread(Staging(self._engine.pool, mirror), self._loop)
 
     async def run(self) -> str:
-        """Serve until stopped; returns why the router refused this worker, or ""."""
+        """Serve until stopped; returns why the router refused this worker, or "".
+
+        Raises BatonError when this life cannot go on: the supervisor starts the next one.
+        """
         self._loop.add_reader(self._plane.fileno(), self._mover.on_readable)
         self._channel.admit(ROUTER, 0, self._spec.router_key)
         self._channel.connect(ROUTER, self._spec.router_endpoint, self._spec.router_key)
@@ -114,11 +119,18 @@ class WorkerHost:
         self._close()
         if failure is not None:
             raise failure
+        if self._failure:
+            raise BatonError(self._failure)
         return self._refused
 
     def stop(self) -> None:
         """Ask `run` to return."""
         self._stop.set()
+
+    def _fail(self, reason: str) -> None:
+        """This life cannot go on; heartbeats without it would be a lie."""
+        self._failure = self._failure or reason
+        self.stop()
 
     def _greet(self) -> None:
         """Say hello until the router has answered: the first words may be lost too."""
@@ -168,7 +180,7 @@ class WorkerHost:
                 case PeerUp(info=info):
                     if not await self._connect(info):
                         continue
-                case PeerDown(worker_id=worker_id, epoch=epoch):
+                case PeerDown(worker_id=worker_id, epoch=epoch) if worker_id != ROUTER:
                     self._disconnect(worker_id, epoch)
                 case Welcome(epoch=epoch) if epoch == self._spec.epoch and self._greeting:
                     self._greeting.cancel()
@@ -184,13 +196,16 @@ class WorkerHost:
         known = self._peers.get(info.worker_id)
         if known is not None and known.epoch >= info.epoch:
             return True
-        descriptor = msgspec.msgpack.decode(info.region, type=RegionDescriptor)
         try:
-            await self._loop.run_in_executor(None, self._plane.connect, descriptor)
+            if info.worker_id == self._spec.worker_id:
+                raise RemoteProtocolError(f"epoch {info.epoch} has the name of this worker")
+            region = check_introduction(info, control=self._channel.control)
+            await self._loop.run_in_executor(None, self._plane.connect, region)
             self._channel.admit(info.worker_id, info.epoch, info.control_key)
             self._channel.connect(info.worker_id, info.endpoint, info.control_key)
-        except (RemoteProtocolError, OSError) as error:
-            # The router repeats what a heartbeat shows to be missing, so this is tried again.
+        except Exception as error:
+            # Whatever a peer says of itself, it ends no other worker. The router repeats what a
+            # heartbeat shows to be missing, so this is tried again.
             notice(self._spec.worker_id, f"cannot map {info.worker_id}: {error}")
             return False
         self._peers[info.worker_id] = info
@@ -208,8 +223,13 @@ class WorkerHost:
         if self._closed:
             return  # a thread's last word
         at_us = now_us()
-        for effect in self._node.handle(event, at_us):
-            self._perform(effect, at_us)
+        try:
+            for effect in self._node.handle(event, at_us):
+                self._perform(effect, at_us)
+        except Exception as error:
+            # The effects that follow are lost, so nothing that this node says holds any more.
+            self._fail(f"the worker ended at {type(event).__name__}: {error!r}")
+            raise
         self._arm(at_us)
 
     def _arm(self, at_us: int) -> None:

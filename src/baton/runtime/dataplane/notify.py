@@ -173,7 +173,7 @@ class NotifyReceiver:
     def _greet(self, handle: int, packet: bytes) -> bool:
         try:
             greeting = msgspec.msgpack.decode(packet, type=Greeting)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             greeting = None
         if greeting is None or not secrets.compare_digest(greeting.token, self.token):
             self.refused_connections += 1
