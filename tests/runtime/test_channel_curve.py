@@ -125,7 +125,8 @@ async def test_an_early_handshake_survives_a_crowd_of_unknown_keys(channels):
     await counted(b, "unknown_keys")
     with zmq.Context() as context, contextlib.ExitStack() as crowd:
         for _ in range(100):
-            stranger = crowd.enter_context(context.socket(zmq.PUSH, linger=0))
+            stranger = crowd.enter_context(context.socket(zmq.PUSH))
+            stranger.setsockopt(zmq.LINGER, 0)
             keys = mint_keys()
             stranger.curve_serverkey = b_keys.public
             stranger.curve_publickey, stranger.curve_secretkey = keys.public, keys.secret

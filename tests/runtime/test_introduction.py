@@ -65,7 +65,8 @@ class Meeting:
     def peer(self, worker_id: str, epoch: int) -> tuple[ControlChannel, bytes]:
         """A channel of a worker that the supervisor let in."""
         keys = mint_keys() if self._control == "tcp" else None
-        endpoint = "tcp://127.0.0.1:*" if keys else ipc_endpoint(self._tmp_path, f"{worker_id}.{epoch}")
+        path = ipc_endpoint(self._tmp_path, f"{worker_id}.{epoch}")
+        endpoint = "tcp://127.0.0.1:*" if keys else path
         channel = ControlChannel(worker_id, epoch, endpoint, keys)
         self._made.append(channel)
         key = keys.public if keys else b""

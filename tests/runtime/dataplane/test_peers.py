@@ -105,12 +105,18 @@ def test_unknown_senders_wrong_tokens_and_noise_are_dropped(workers):
     noise = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     noise.connect(b"\0" + address.encode())
     noise.send(b"\xff" * 100)
+    deep = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    deep.connect(b"\0" + address.encode())
+    nested = b"\x94\xc4\x01x\xa1s\x01" + b"\x91" * 1500 + b"\0"
+    with pytest.raises(RecursionError):
+        msgspec.msgpack.decode(nested, type=Greeting)
+    deep.send(nested)
     odd = NotifySender(address, Greeting(destination.descriptor.token, "stranger", 1))
     odd._socket.send(b"short")
     assert destination.plane.poll() == []
     stats = destination.plane.stats()
-    assert (stats.dropped_notifications, stats.refused_connections) == (2, 2)
-    for sender in (liar, noise, odd):
+    assert (stats.dropped_notifications, stats.refused_connections) == (2, 3)
+    for sender in (liar, noise, deep, odd):
         sender.close()
 
 

@@ -1,0 +1,98 @@
+"""What a child prints, however long, does not stop its supervisor; a slot lost is said aloud."""
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import pytest
+
+from baton.config import load_config
+from baton.runtime.channel import ControlChannel, ipc_endpoint
+from baton.runtime.issuer_key import mint_signer, published
+from baton.runtime.lines import LINE_NBYTES_MAX, read_lines
+from baton.runtime.router_door import RouterDoor
+from baton.runtime.supervisor import Supervisor
+
+SECONDS = 10.0
+CHILD = f"""
+import sys
+sys.stdout.write("a\\n" + "x" * {3 * LINE_NBYTES_MAX} + "\\n" + "b" * 200_000 + "\\nc\\n")
+"""
+
+
+async def test_an_over_long_line_is_left_out_and_the_next_ones_are_read():
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CHILD, stdout=PIPE, limit=LINE_NBYTES_MAX
+    )
+    async with asyncio.timeout(SECONDS):
+        lines = [line async for line in read_lines(process.stdout)]
+        assert await process.wait() == 0
+    whole = [line for line in lines if not line.startswith(b"x")]
+    assert whole == [b"a\n", b"b" * 200_000 + b"\n", b"c\n"]
+    assert all(len(line) <= LINE_NBYTES_MAX for line in lines)
+
+
+@pytest.fixture
+async def supervise(tmp_path, monkeypatch):
+    inbox = ControlChannel("router", 0, ipc_endpoint(tmp_path, "router"))
+    made = []
+
+    def make(program: str, on_lost) -> Supervisor:
+        """A supervisor whose workers are this shell program."""
+        path = tmp_path / "worker"
+        path.write_text(f"#!/bin/sh\n{program}\n")
+        os.chmod(path, 0o700)
+        monkeypatch.setattr(sys, "executable", str(path))
+        supervisor = Supervisor(
+            load_config(None, ["model.name=tiny"]),
+            Path("nowhere"),
+            tmp_path,
+            on_lost,
+            door=RouterDoor(endpoint=inbox.endpoint, key=b"", admit=inbox.admit),
+            issuer=published(mint_signer()),
+        )
+        made.append(supervisor)
+        return supervisor
+
+    yield make
+    for supervisor in made:
+        await supervisor.stop()
+    inbox.close()
+
+
+async def test_a_worker_that_printed_a_long_line_is_still_restarted(supervise):
+    lost = asyncio.Queue[tuple[str, int]]()
+    supervisor = supervise(
+        f"head -c {3 * LINE_NBYTES_MAX} /dev/zero | tr '\\0' x; echo; exit 9",
+        lambda worker_id, epoch: lost.put_nowait((worker_id, epoch)),
+    )
+    supervisor.start()
+    first = supervisor.workers[0].worker_id
+    async with asyncio.timeout(SECONDS):
+        while await lost.get() != (first, 2):
+            pass
+    assert not supervisor.failure.done()
+
+
+async def test_a_report_of_nested_arrays_is_passed_over(supervise):
+    lost = asyncio.Queue[int]()
+    nested = "head -c 100000 /dev/zero | tr '\\0' '['"
+    supervisor = supervise(
+        f"printf '{{\"x\":'; {nested}; echo; exit 9",
+        lambda worker_id, epoch: lost.put_nowait(epoch),
+    )
+    supervisor.start()
+    assert await asyncio.wait_for(lost.get(), SECONDS) == 1
+    assert not supervisor.failure.done()
+
+
+async def test_a_slot_that_is_not_kept_any_more_fails_the_deployment(supervise):
+    def bug(worker_id: str, epoch: int) -> None:
+        raise KeyError(worker_id)
+
+    supervisor = supervise("exit 9", bug)
+    supervisor.start()
+    reason = await asyncio.wait_for(supervisor.failure, SECONDS)
+    assert "is not restarted any more: KeyError" in reason
