@@ -70,7 +70,7 @@ def test_the_first_frame_is_the_one_that_the_channel_sends():
 
 
 def test_the_second_frame_of_the_page_is_the_envelope_that_it_says():
-    data = bytes.fromhex(block_after("The `Welcome`\nof epoch 3")[0])
+    data = bytes.fromhex(block_after("The `Welcome` of epoch 3")[0])
     envelope = Envelope(sender_id=ROUTER, sender_epoch=0, message=Welcome(epoch=3))
     assert ROUTER == "router"
     assert msgspec.msgpack.encode(envelope) == data
