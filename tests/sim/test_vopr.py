@@ -42,8 +42,28 @@ MUST_HAPPEN = {
     "route_revocations",
     "capability_denied_signature",
     "capability_denied_expired",
+    "capability_denied_missing",
+    "capability_denied_tenant",
+    "capability_denied_source",
+    "capability_denied_destination",
+    "capability_denied_transfer",
+    "capability_denied_regions",
+    "corrupt_chunks",
+    "foreign_messages",
+    "foreign_tokens",
+    "stale_hellos",
+    "hung_workers",
+    "failed_read_backs",
+    "offered_duplicate",
+    "offered_stale",
+    "rejected_queue_full",
+    "rejected_too_large",
 }
 """A run in which these never happen would prove little about them."""
+MUST_END = {"stop", "length", "cancelled"} | {
+    f"failed: {code}"
+    for code in ("not_ready", "queue_full", "queue_timeout", "too_large", "attempts_exhausted")
+}
 
 
 def explain(tally):
@@ -55,6 +75,7 @@ def test_fixed_seeds_are_clean_and_go_through_every_named_outcome():
     assert explain(tally) == []
     assert tally.num_seeds == FIXED_SEEDS
     assert MUST_HAPPEN - set(tally.marks) == set()
+    assert MUST_END - set(tally.ends) == set()
 
 
 def test_a_random_range_is_clean():

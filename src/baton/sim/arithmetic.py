@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from baton.core.finish import finish_reason
 from baton.core.layout import KVLayout, ModelIdentity, ModelInfo
-from baton.core.request import Request, SamplingParams, Token
+from baton.core.request import Request, SamplingParams, Token, TopLogprob
 
 VOCAB_SIZE = 997
 EOS_TOKEN_ID = 996
@@ -54,6 +54,22 @@ def draw(rows: Rows, seed: int, position: int) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=6).digest(), "little") % VOCAB_SIZE
 
 
+def evidence(
+    rows: Rows, sampling: SamplingParams, *, verify: bool
+) -> tuple[float | None, tuple[TopLogprob, ...], str]:
+    """What is said beside a token if its request asks: log probability, alternatives, digest."""
+    if sampling.num_logprobs < 0 and not verify:
+        return None, (), ""
+    drawn = hashlib.blake2b(np.ascontiguousarray(rows).tobytes(), digest_size=8).hexdigest()
+    value = int(drawn, 16)
+    logprob = -(value % 10_007) / 1_000 if sampling.num_logprobs >= 0 else None
+    top = tuple(
+        TopLogprob(token_id=(value >> rank) % VOCAB_SIZE, logprob=-float(rank))
+        for rank in range(max(0, sampling.num_logprobs))
+    )
+    return logprob, top, drawn if verify else ""
+
+
 def checksum(rows: Rows) -> int:
     """Checksum of the rows of a chunk."""
     data = np.ascontiguousarray(rows).tobytes()
@@ -73,12 +89,28 @@ class Truth:
         self._fill(tokens, 0)
         while not (reason := finish_reason(request, outputs, model)):
             token_id = draw(self.rows[:, : len(tokens)], sampling.seed, len(tokens))
-            outputs.append(Token(index=len(outputs), token_id=token_id))
+            seen = self.rows[:, : len(tokens)]
+            logprob, top, logits = evidence(seen, sampling, verify=request.verify)
+            outputs.append(
+                Token(
+                    index=len(outputs),
+                    token_id=token_id,
+                    logprob=logprob,
+                    top_logprobs=top,
+                    logits_digest=logits,
+                )
+            )
             tokens.append(token_id)
             self._fill(tokens, len(tokens) - 1)
+        self.tokens: tuple[Token, ...] = tuple(outputs)
         self.outputs: tuple[int, ...] = tuple(token.token_id for token in outputs)
         self.finish_reason = reason
         self.token_ids: Sequence[int] = tokens
+
+    @property
+    def kv_digest(self) -> str:
+        """Digest of every row that is computed when the answer is complete."""
+        return f"{checksum(self.rows[:, : len(self.token_ids) - 1]):x}"
 
     def _fill(self, tokens: Sequence[int], start: int) -> None:
         for layer, rows in enumerate(self.rows):

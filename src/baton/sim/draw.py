@@ -10,7 +10,18 @@ from baton.core.request import Request, SamplingParams
 from baton.nodes.context import ROUTER
 from baton.sim.arithmetic import Truth, model_info
 from baton.sim.clock import Clock
-from baton.sim.faults import Clog, Crash, FaultRates, Partition, Revoke, Scheduled, Slow, Stall
+from baton.sim.faults import (
+    Clog,
+    Crash,
+    Echo,
+    FaultRates,
+    Hang,
+    Partition,
+    Revoke,
+    Scheduled,
+    Slow,
+    Stall,
+)
 from baton.sim.plan import Arrival, Hardware, Plan
 
 _P, _D, _M = Role.PREFILL, Role.DECODE, Role.MIXED
@@ -23,7 +34,26 @@ _ROLES = (
     (_M, _M),
 )
 _KINDS = ("crash", "stall", "slow", "partition", "clog", "revoke", "drift")
-_KINDS_COUNTED = tuple(FaultRates.__struct_fields__)
+_KINDS_COUNTED = (
+    "drop",
+    "duplicate",
+    "reorder",
+    "forge",
+    "corrupt",
+    "fail",
+    "late",
+    "repeat",
+    "engine",
+)
+_RATES_HOSTILE = {
+    "replay": (0.2, 0.5, 0.8),
+    "strip": (0.1, 0.3),
+    "mangle": (0.1, 0.3),
+    "intrude": (0.05, 0.2, 0.5),
+    "contradict": (0.02, 0.1),
+    "digest": (0.01, 0.05),
+}
+"""Few messages carry a right or an offer, so what is done to them happens more often."""
 
 
 def draw_plan(seed: int) -> Plan:
@@ -48,7 +78,8 @@ def draw_plan(seed: int) -> Plan:
         fault_end_us=random.choice([1_000_000, 3_000_000, 6_000_000]),
     )
     plan = _with_faults(random, _with_requests(random, plan))
-    return _with_second_turns(random, _with_wire(random, plan))
+    plan = _with_second_turns(random, _with_wire(random, plan))
+    return _with_hostility(random, _with_questions(random, _with_pressure(random, plan)))
 
 
 def _worker(random: Random, block_size: int) -> WorkerConfig:
@@ -226,3 +257,80 @@ def _scheduled(random: Random, kind: str, plan: Plan) -> Scheduled | None:
         case "revoke":
             return Revoke(at_us=at_us)
     return None
+
+
+def _with_pressure(random: Random, plan: Plan) -> Plan:
+    """Some routers queue little and not for long; some pools differ; half of the keys are private.
+
+    The longest sequence fits every pool that decodes, as in a deployment; a prompt need not fit
+    every pool that computes one.
+    """
+    router = plan.router
+    if random.random() < 0.15:
+        router = replace(
+            router,
+            max_waiting_requests=random.choice([1, 2, 4]),
+            max_pending_tokens=random.choice([80, 200, 100_000]),
+        )
+    if random.random() < 0.1:
+        router = replace(router, ttft_budget_ms=random.choice([100, 400, 1000]))
+    pools: tuple[int, ...] = ()
+    if random.random() < 0.15:
+        decodes = [plan.num_blocks * random.choice([1, 2]) for _ in plan.roles]
+        prefills = [max(2, plan.num_blocks * random.choice([1, 2, 4]) // 4) for _ in plan.roles]
+        pools = tuple(
+            prefills[number] if role is _P else decodes[number]
+            for number, role in enumerate(plan.roles)
+        )
+    return replace(plan, router=router, unequal_pools=pools, asymmetric=random.random() < 0.5)
+
+
+def _with_questions(random: Random, plan: Plan) -> Plan:
+    """Some clients want log probabilities, or at least so many tokens; some prompts fit nowhere."""
+    arrivals = []
+    for arrival in plan.arrivals:
+        request, sampling = arrival.request, arrival.request.sampling
+        if random.random() < 0.2:
+            sampling = replace(sampling, num_logprobs=random.choice([0, 1, 3]))
+        if random.random() < 0.1:
+            sampling = replace(sampling, min_tokens=random.randrange(sampling.max_tokens + 1))
+        arrivals.append(replace(arrival, request=replace(request, sampling=sampling)))
+    if random.random() < 0.05:
+        first = arrivals[0]
+        length = max(plan.pools) * plan.worker.block_size + random.randrange(1, 9)
+        prompt = tuple(random.randrange(50) for _ in range(length))
+        request = replace(first.request, request_id="r-large", prompt_token_ids=prompt)
+        arrivals.append(replace(first, request=request, cancel_after_us=-1))
+    return replace(plan, arrivals=tuple(arrivals))
+
+
+def _with_hostility(random: Random, plan: Plan) -> Plan:
+    """Rights and words in the wrong hands, read-backs that fail, engines that hang, old hellos."""
+    calm = not plan.scheduled and plan.rates == FaultRates()
+    if calm or random.random() < 0.5:
+        return plan
+    rates = {
+        kind: random.choice(_RATES_HOSTILE[kind])
+        for kind in _RATES_HOSTILE
+        if random.random() < 0.3
+    }
+    if not plan.transfer.checksum:
+        rates.pop("contradict", None)  # the second notification says the same
+    scheduled: list[Scheduled] = list(plan.scheduled)
+    router = plan.router
+    if random.random() < 0.2:
+        worker_id = random.choice(plan.worker_ids)
+        scheduled.append(Hang(at_us=_moment(random, plan), worker_id=worker_id))
+        router = replace(router, batch_timeout_ms=3000, decode_stall_ms=3000)
+    if random.random() < 0.2:
+        crashes = [fault for fault in plan.scheduled if isinstance(fault, Crash)]
+        for crash in crashes:
+            at_us = crash.at_us + int(10 ** random.uniform(4, 6.5))
+            scheduled.append(Echo(at_us=at_us, worker_id=crash.worker_id))
+    changed = {name: getattr(plan.rates, name) for name in _KINDS_COUNTED}
+    return replace(
+        plan,
+        router=router,
+        scheduled=tuple(scheduled),
+        rates=FaultRates(**changed, **rates),
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from baton.core.effects import DigestKV
 from baton.core.events import BatchDone, KVDigested, LayerReady
 from baton.core.work import Batch, BatchResult, Sampled, WorkItem
-from baton.sim.arithmetic import Rows, checksum, draw, next_row
+from baton.sim.arithmetic import Rows, checksum, draw, evidence, next_row
 from baton.sim.faults import EngineFault
 
 if TYPE_CHECKING:
@@ -23,6 +23,13 @@ class SimEngine:
         self._queue: deque[Batch | DigestKV] = deque()
         self._busy = False
         self.num_batches = 0
+        self.hangs = False
+        """It takes orders and never answers again; only the end of the process helps."""
+
+    @property
+    def is_busy(self) -> bool:
+        """An order is being worked on, or supposed to be."""
+        return self._busy
 
     def submit(self, order: Batch | DigestKV) -> None:
         """Queue a batch or a digest."""
@@ -52,6 +59,8 @@ class SimEngine:
         return step_us * self._worker.slowness // num_layers
 
     def _layer(self, batch: Batch, layer: int, failing: bool) -> None:
+        if self.hangs:
+            return
         worker, num_layers = self._worker, self._worker.layout.num_layers
         if failing and layer == num_layers // 2:
             self._end(BatchResult(batch_id=batch.batch_id, error="injected fault"))
@@ -79,21 +88,25 @@ class SimEngine:
         worker.world.observe(lambda o: o.computed(worker, item, layer))
 
     def _result(self, batch: Batch) -> BatchResult:
-        sampled = tuple(
-            Sampled(
-                request_id=item.request_id,
-                generation=item.generation,
-                token_id=draw(
-                    self._worker.read(item.block_table, item.end), item.sampling.seed, item.end
-                ),
-            )
-            for item in batch.items
-            if item.sample
-        )
+        sampled = tuple(self._sampled(item) for item in batch.items if item.sample)
         duration_us = self._layer_us(batch) * self._worker.layout.num_layers
         return BatchResult(batch_id=batch.batch_id, sampled=sampled, duration_us=duration_us)
 
+    def _sampled(self, item: WorkItem) -> Sampled:
+        rows = self._worker.read(item.block_table, item.end)
+        logprob, top, logits = evidence(rows, item.sampling, verify=item.verify)
+        return Sampled(
+            request_id=item.request_id,
+            generation=item.generation,
+            token_id=draw(rows, item.sampling.seed, item.end),
+            logprob=logprob,
+            top_logprobs=top,
+            logits_digest=logits,
+        )
+
     def _digest(self, order: DigestKV) -> None:
+        if self.hangs:
+            return
         rows: Rows = self._worker.read(order.block_ids, order.num_tokens)
         self._busy = False
         self._worker.feed(

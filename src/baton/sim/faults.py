@@ -55,11 +55,28 @@ class Revoke(_Fault, frozen=True, kw_only=True, tag="revoke"):
     at_us: int
 
 
+class Hang(_Fault, frozen=True, kw_only=True, tag="hang"):
+    """A worker's engine takes orders and never answers; all else of the process lives on."""
+
+    at_us: int
+    worker_id: str
+
+
+class Echo(_Fault, frozen=True, kw_only=True, tag="echo"):
+    """The hello of a worker's first life arrives once more."""
+
+    at_us: int
+    worker_id: str
+
+
 class MessageFault(_Fault, frozen=True, kw_only=True, tag="message"):
     """The `number`-th message of a lane is dropped, or delivered again or out of order later.
 
     A corrupted control message fails to decode and is dropped by its receiver: it is a drop.
-    `forge` widens the capability that it carries, which breaks the issuer's signature.
+    `forge` widens the capability that it carries, which breaks the issuer's signature; `replay`
+    puts one of another transfer in its place, `strip` takes it from a prefill. `mangle` offers a
+    reader other blocks than the source has. `intrude`: another live worker says the same first,
+    with other contents.
     """
 
     lane: str
@@ -72,7 +89,8 @@ class ChunkFault(_Fault, frozen=True, kw_only=True, tag="chunk"):
     """The `number`-th copy of a worker's data plane goes wrong.
 
     `corrupt` flips bytes after the source summed them, `fail` reports an error, `late` takes long
-    and then writes, `repeat` notifies the peer a second time after `delay_us`.
+    and then writes, `repeat` notifies the peer a second time after `delay_us`, `contradict` does so
+    at once and with another checksum. `digest`: the `number`-th read-back reports an error.
     """
 
     worker_id: str
@@ -88,7 +106,7 @@ class EngineFault(_Fault, frozen=True, kw_only=True, tag="engine"):
     number: int
 
 
-Scheduled = Crash | Stall | Slow | Partition | Clog | Revoke
+Scheduled = Crash | Stall | Slow | Partition | Clog | Revoke | Hang | Echo
 Counted = MessageFault | ChunkFault | EngineFault
 
 
@@ -104,6 +122,12 @@ class FaultRates(msgspec.Struct, frozen=True, kw_only=True):
     late: float = 0.0
     repeat: float = 0.0
     engine: float = 0.0
+    replay: float = 0.0
+    strip: float = 0.0
+    mangle: float = 0.0
+    intrude: float = 0.0
+    contradict: float = 0.0
+    digest: float = 0.0
 
 
 def describe(fault: Scheduled | Counted) -> str:

@@ -3,11 +3,11 @@
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
-from msgspec.structs import replace
-
-from baton.core.messages import Envelope
+from baton.core.messages import Envelope, Hello
+from baton.nodes.context import ROUTER
 from baton.sim.dice import roll
 from baton.sim.faults import Clog, Counted, MessageFault, Partition
+from baton.sim.forgery import KINDS, Forgery
 from baton.sim.plan import Plan
 from baton.sim.timeline import Timeline
 
@@ -40,6 +40,8 @@ class Network:
         }
         self._blocked: list[Partition | Clog] = []
         self._clogged: deque[tuple[str, Envelope]] = deque()
+        self._forgery = Forgery()
+        self._hellos: dict[str, Envelope] = {}
         self.healed = False
         self.tamper: Callable[[str, Envelope], Sequence[int]] | None = None
         """For stories: the delays after which a message arrives; none at all drops it, and one
@@ -90,9 +92,12 @@ class Network:
                 due_us = at_us + delay_us if delay_us else self._in_order(lane, at_us)
                 self._arrive(due_us, receiver, envelope)
             return
+        if isinstance(envelope.message, Hello):
+            self._hellos.setdefault(sender, envelope)
         fault = self._fault(lane, number, envelope)
-        if fault is not None and fault.kind == "forge":
-            envelope, fault = forged(envelope), None
+        self._forgery.see(envelope)
+        if fault is not None and fault.kind in KINDS:
+            envelope, fault = self._alter(fault, receiver, envelope), None
         open_faults = self._open_faults(sender, receiver)
         if any(isinstance(blocked, Partition) for blocked in open_faults):
             return
@@ -108,6 +113,21 @@ class Network:
         self._arrive(at_us, receiver, envelope)
         if fault is not None:
             self._arrive(at_us + fault.delay_us, receiver, envelope)
+
+    def _alter(self, fault: MessageFault, receiver: str, envelope: Envelope) -> Envelope:
+        """What goes on its way; an intruder's word arrives first, on a lane of its own."""
+        altered = self._forgery.altered(fault.kind, fault.number, envelope)
+        assert altered is not None
+        if fault.kind != "intrude":
+            return altered
+        self._arrive(self._timeline.now_us + self._plan.hardware.control_us, receiver, altered)
+        return envelope
+
+    def echo(self, worker_id: str) -> int:
+        """The first hello of a worker arrives again; the life that said it."""
+        envelope = self._hellos[worker_id]
+        self._arrive(self._timeline.now_us + self._plan.hardware.control_us, ROUTER, envelope)
+        return envelope.sender_epoch
 
     def _in_order(self, lane: str, at_us: int) -> int:
         """When a message arrives that does not overtake what its lane already carries."""
@@ -129,29 +149,19 @@ class Network:
         fault = self._listed.get((lane, number))
         if fault is None and not self._plan.replayed:
             fault = self._drawn(lane, number)
-        if fault is not None and fault.kind == "forge" and forged(envelope) is envelope:
+        if fault is None:
             return None
-        if fault is not None:
-            self._applied.append(fault)
+        if fault.kind in KINDS and self._forgery.altered(fault.kind, number, envelope) is None:
+            return None  # there is nothing in this message to alter
+        self._applied.append(fault)
         return fault
 
     def _drawn(self, lane: str, number: int) -> MessageFault | None:
         rates, seed = self._plan.rates, self._plan.seed
         left = roll(seed, lane, number)
-        for kind in ("drop", "duplicate", "reorder", "forge"):
+        for kind in ("drop", "duplicate", "reorder", *KINDS):
             left -= getattr(rates, kind)
             if left < 0:
                 delay_us = int(10 ** (2 + 4 * roll(seed, f"delay {lane}", number)))
                 return MessageFault(lane=lane, number=number, kind=kind, delay_us=delay_us)
         return None
-
-
-def forged(envelope: Envelope) -> Envelope:
-    """The same message with a wider capability, if it carries one."""
-    message = envelope.message
-    signed = getattr(message, "capability", None)
-    if signed is None:
-        return envelope
-    wider = replace(signed.capability, max_nbytes=signed.capability.max_nbytes + 1)
-    changed = replace(message, capability=replace(signed, capability=wider))
-    return replace(envelope, message=changed)

@@ -40,6 +40,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     roles: tuple[Role, ...] = (Role.PREFILL, Role.DECODE)
     num_blocks: int = 64
+    unequal_pools: tuple[int, ...] = ()
+    """Blocks per worker where they differ; then `num_blocks` counts for nobody."""
     num_layers: int = 3
     max_model_len: int = 512
     worker: WorkerConfig = WorkerConfig(block_size=4, max_batch_tokens=16)
@@ -54,6 +56,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     replayed: bool = False
     late_delivery: bool = False
     """Messages to a dead life reach the next one, as a proxy that reconnects would do it."""
+    asymmetric: bool = False
+    """Capabilities are signed with a private key that workers do not have, not with a secret."""
     fault_end_us: int = 0
     """End of the safety phase: counted faults stop, everything heals."""
 
@@ -62,18 +66,27 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Ids of the workers, in start order."""
         return tuple(f"{role}-{number}" for number, role in enumerate(self.roles))
 
+    @property
+    def pools(self) -> tuple[int, ...]:
+        """Blocks of each worker, in start order."""
+        return self.unequal_pools or (self.num_blocks,) * len(self.roles)
+
 
 def plan_lines(plan: Plan) -> list[str]:
     """The plan for a person: what differs from a calm default, and every fault."""
     worker, transfer, router = plan.worker, plan.transfer, plan.router
     lines = [
         f"seed {plan.seed}: workers {' '.join(plan.worker_ids)}",
-        f"  pool {plan.num_blocks} blocks of {worker.block_size} tokens, {plan.num_layers} layers; "
+        f"  pools of {', '.join(map(str, plan.pools))} blocks of {worker.block_size} tokens, "
+        f"{plan.num_layers} layers; "
         f"batch {worker.max_batch_tokens} rows, {worker.max_num_seqs} sequences; "
         f"prefix caching {worker.prefix_caching}, growth {worker.growth_tokens}",
         f"  {transfer.direction} {transfer.schedule}: chunk {transfer.chunk_nbytes} B, credit "
         f"{transfer.credit_nbytes} B, checksum {transfer.checksum}, lease {transfer.lease_ms} ms, "
         f"retry {transfer.retry_ms} ms",
+        f"  queue of {router.max_waiting_requests} requests, {router.max_pending_tokens} tokens; "
+        f"first token within {router.ttft_budget_ms} ms, "
+        f"{'a private key' if plan.asymmetric else 'one secret'}",
         f"  attempts {router.max_attempts} of {router.attempt_timeout_ms} ms, worker timeout "
         f"{router.worker_timeout_ms} ms",
         f"  {len(plan.arrivals)} requests, "

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from baton.core.effects import DigestChunk, MoveChunk
 from baton.core.events import ChunkArrived, ChunkDigested, ChunkMoved, IoQuiesced
@@ -17,7 +18,7 @@ from baton.sim.faults import ChunkFault
 if TYPE_CHECKING:
     from baton.sim.worker import SimWorker
 
-_KINDS = ("corrupt", "fail", "late", "repeat")
+_KINDS = ("corrupt", "fail", "late", "repeat", "contradict")
 
 
 class SimPlane:
@@ -33,6 +34,7 @@ class SimPlane:
         self._running: MoveChunk | DigestChunk | None = None
         self._cancelled: set[int] = set()
         self.num_moves = 0
+        self.num_digests = 0
 
     @property
     def outstanding(self) -> Counter[int]:
@@ -62,7 +64,9 @@ class SimPlane:
         worker, order = self._worker, self._queue.popleft()
         self._running = order
         if isinstance(order, DigestChunk):
-            worker.after(worker.hardware.digest_us, lambda: self._digest(order))
+            self.num_digests += 1
+            fails = worker.counted_fault("digest", self.num_digests, ("digest",)) is not None
+            worker.after(worker.hardware.digest_us, lambda: self._digest(order, fails=fails))
             return
         self.num_moves += 1
         fault = worker.counted_fault("chunk", self.num_moves, _KINDS)
@@ -91,14 +95,17 @@ class SimPlane:
         rows: Rows = worker.rows[layers][:, list(blocks)]
         return rows
 
-    def _digest(self, order: DigestChunk) -> None:
+    def _digest(self, order: DigestChunk, *, fails: bool) -> None:
         value = self._checksum(self._chunk_rows(self._worker, order.chunk, order.local_blocks))
         if self._finish(order):
+            if fails:
+                self._worker.world.mark("failed_read_backs")
             self._worker.feed(
                 ChunkDigested(
                     reservation_id=order.reservation_id,
                     chunk_id=order.chunk.chunk_id,
-                    checksum=value,
+                    checksum=0 if fails else value,
+                    error="injected fault" if fails else "",
                 )
             )
 
@@ -166,3 +173,6 @@ class SimPlane:
         peer.after(worker.hardware.notify_us, lambda: peer.feed(event))
         if fault is not None and fault.kind == "repeat":
             peer.after(fault.delay_us, lambda: peer.feed(event))
+        if fault is not None and fault.kind == "contradict":
+            other = replace(event, checksum=value ^ 1)
+            peer.after(worker.hardware.notify_us, lambda: peer.feed(other))

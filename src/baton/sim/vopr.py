@@ -10,7 +10,7 @@ from baton.core.delivery import Failed, Finished
 from baton.core.request import Request, SamplingParams
 from baton.sim.checks import all_checkers
 from baton.sim.checks.leaks import leftovers
-from baton.sim.faults import Counted
+from baton.sim.faults import Counted, Hang
 from baton.sim.observer import Observer, Violation
 from baton.sim.plan import Arrival, Plan
 from baton.sim.world import World
@@ -18,6 +18,8 @@ from baton.sim.world import World
 _POLL_US = 50_000
 _MAX_EVENTS = 300_000
 _NUM_PROBES = 2
+_CALM_REFUSALS = ("queue_timeout", "not_ready", "queue_full", "too_large")
+"""What a client may be told though nothing is wrong: there was no room, or there can be none."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,10 +80,23 @@ class _Run:
         self.world.heal()
         self._until(lambda: not self._waiting(), self._liveness_us, self._waiting)
         self._judge_calm()
+        self._until(lambda: not self._hanging(), self._liveness_us, self._hanging)
+        self._restart_idle()
         self._until(self._whole, 10_000_000, self._missing)
         self._quiesce()
         self._probe()
         self._quiesce()
+
+    def _hanging(self) -> str:
+        """Workers whose engine hangs over an order: the supervisor has to end them."""
+        engines = {name: worker.engine for name, worker in self.world.workers.items()}
+        return ", ".join(f"{n} hangs" for n, e in engines.items() if e.hangs and e.is_busy)
+
+    def _restart_idle(self) -> None:
+        """An engine that hangs and has nothing to do cannot be noticed; a probe would end there."""
+        for name, worker in list(self.world.workers.items()):
+            if worker.engine.hangs:
+                self.world.crash(name, noticed_after_us=1_000, down_us=100_000)
 
     def _whole(self) -> bool:
         return not self._missing()
@@ -107,7 +122,10 @@ class _Run:
     @property
     def _liveness_us(self) -> int:
         router, transfer = self.plan.router, self.plan.transfer
-        attempts_ms = (router.max_attempts + 1) * 3 * router.attempt_timeout_ms
+        attempt_ms = 3 * router.attempt_timeout_ms
+        if any(isinstance(fault, Hang) for fault in self.plan.scheduled):
+            attempt_ms += router.batch_timeout_ms + router.decode_stall_ms
+        attempts_ms = (router.max_attempts + 1) * attempt_ms
         return (router.ttft_budget_ms + attempts_ms + 4 * transfer.lease_ms + 30_000) * 1000
 
     @property
@@ -152,15 +170,21 @@ class _Run:
             return
         for arrival in self.plan.arrivals:
             end = self.world.end_of(arrival.request.request_id)
-            if isinstance(end, Failed) and end.code not in ("queue_timeout", "not_ready"):
+            if isinstance(end, Failed) and end.code not in _CALM_REFUSALS:
                 raise Violation("calm-serves", f"{arrival.request.request_id}: {end}")
+
+    @property
+    def _num_rows(self) -> int:
+        """Rows that a request may have wherever it is served."""
+        size = self.plan.worker.block_size
+        return min(self.plan.max_model_len - 1, min(self.plan.pools) * size)
 
     def _probe(self) -> None:
         """A healed deployment answers new requests, the first of them twice."""
         for number in range(_NUM_PROBES):
             request = Request(
                 request_id=f"probe{number}",
-                prompt_token_ids=(7, 7, 7, 7, 7)[: max(1, self.plan.max_model_len - 3)],
+                prompt_token_ids=(7, 7, 7, 7, 7)[: max(1, self._num_rows - 2)],
                 sampling=SamplingParams(max_tokens=2),
             )
             self.world.submit(Arrival(at_us=0, request=request))

@@ -46,7 +46,8 @@ class SimWorker:
         self._timer_us: int | None = None
         # Never zero: what was not written here must not look like anything.
         garbage = -(ordinal + 1) * 1_000_003 - epoch
-        shape = (plan.num_layers, plan.num_blocks, plan.worker.block_size)
+        self.num_blocks = plan.pools[ordinal]
+        shape = (plan.num_layers, self.num_blocks, plan.worker.block_size)
         self.rows: Rows = np.full(shape, garbage, np.int64)
         self.engine = SimEngine(self)
         self.plane = SimPlane(self)
@@ -56,11 +57,11 @@ class SimWorker:
             epoch=epoch,
             role=role,
             model=world.model,
-            num_blocks=plan.num_blocks,
+            num_blocks=self.num_blocks,
             worker=plan.worker,
             transfer=plan.transfer,
             heartbeat_ms=plan.router.heartbeat_ms,
-            verifier=world.key,
+            verifier=world.verifier,
         )
         self._watch_directory()
         world.observe(lambda o: o.started(self))
@@ -68,11 +69,18 @@ class SimWorker:
     def _watch_directory(self) -> None:
         directory, publish = self.node.directory, self.node.directory.publish
 
+        def again(entry: CacheEntry) -> PublishOutcome:
+            outcome = publish(entry)
+            self.world.mark(f"offered_{outcome}")
+            return outcome
+
         def watched(entry: CacheEntry) -> PublishOutcome:
             outcome = publish(entry)
             self.world.observe(lambda o: o.published(self, entry, outcome))
             return outcome
 
+        self.publish_again = again
+        """For a watcher: what the directory says to an entry that it has taken before."""
         directory.publish = watched  # type: ignore[method-assign]
 
     def join(self) -> None:
@@ -95,7 +103,7 @@ class SimWorker:
             version="simulated",
             endpoint="",
             model=self.world.model,
-            num_blocks=self.world.plan.num_blocks,
+            num_blocks=self.num_blocks,
             max_num_seqs=self.world.plan.worker.max_num_seqs,
             region=b"",
         )

@@ -13,7 +13,7 @@ from baton.core.events import Event
 from baton.core.messages import Envelope
 from baton.nodes.context import ROUTER
 from baton.nodes.router import Router
-from baton.protocol.signing import HmacKey
+from baton.protocol.signing import Ed25519Signer, Ed25519Verifier, HmacKey, Signer, Verifier
 from baton.sim.arithmetic import model_info
 from baton.sim.clock import Clock
 from baton.sim.faults import (
@@ -21,7 +21,9 @@ from baton.sim.faults import (
     Clog,
     Counted,
     Crash,
+    Echo,
     EngineFault,
+    Hang,
     MessageFault,
     Partition,
     Revoke,
@@ -37,7 +39,7 @@ from baton.sim.worker import SimWorker
 
 _WATCH_US = 500_000
 KEY = HmacKey(ROUTER, b"a simulated deployment's one key")
-"""The router signs with it; every simulated worker trusts it."""
+"""What a deployment without a private key signs with; every worker of it knows the secret."""
 
 
 class World:
@@ -49,7 +51,7 @@ class World:
         observers: Sequence[Observer] = (),
     ) -> None:
         self.plan = plan
-        self.key = KEY
+        signer, self.verifier = _keys(plan)
         self.observers = observers
         self.timeline = Timeline()
         self.applied: list[Counted] = []
@@ -58,9 +60,11 @@ class World:
         for fault in plan.counted:
             if not isinstance(fault, MessageFault):
                 place = "engine" if isinstance(fault, EngineFault) else "chunk"
+                if getattr(fault, "kind", "") == "digest":
+                    place = "digest"
                 self.listed[place, fault.worker_id, fault.number] = fault
         self.model = model_info(plan.worker.block_size, plan.num_layers, plan.max_model_len)
-        self.router = Router(plan.router, plan.transfer, signer=KEY)
+        self.router = Router(plan.router, plan.transfer, signer=signer)
         self.deliveries: dict[str, list[Delivery]] = {}
         self.num_events = 0
         self._marks: Counter[str] = Counter()
@@ -95,6 +99,10 @@ class World:
     def trace_hash(self) -> str:
         """Digest of everything that happened so far."""
         return self._hash.copy().hexdigest()
+
+    def mark(self, name: str) -> None:
+        """Count something that no node counts."""
+        self._marks[name] += 1
 
     def marks(self) -> Counter[str]:
         """Named outcomes counted by the router and by every life of every worker."""
@@ -154,6 +162,8 @@ class World:
     def _watch(self) -> None:
         """The supervisor ends workers that live but do not answer."""
         for worker_id in self.router.fleet.unresponsive(self.router_now_us):
+            if worker_id in self.workers and self.workers[worker_id].engine.hangs:
+                self.mark("hung_workers")
             self.crash(worker_id, noticed_after_us=1_000, down_us=100_000)
         self.timeline.after(_WATCH_US, self._watch)
 
@@ -176,6 +186,11 @@ class World:
                 self.network.block(fault)
             case Revoke():
                 self.feed_router(events.RoutesRevoked(reason="drill"))
+            case Hang(worker_id=worker_id) if worker_id in self.workers:
+                self.workers[worker_id].engine.hangs = True
+            case Echo(worker_id=worker_id):
+                if self.network.echo(worker_id) < self._epochs[worker_id]:
+                    self.mark("stale_hellos")
 
     def heal(self) -> None:
         """No fault happens any more, and what stood still goes on."""
@@ -229,3 +244,12 @@ class World:
         if self._router_timer_us == due_us:
             self._router_timer_us = None
             self.feed_router(events.Tick())
+
+
+def _keys(plan: Plan) -> tuple[Signer, Verifier]:
+    """What the router signs with, and what every worker trusts; equal plans have equal keys."""
+    if not plan.asymmetric:
+        return KEY, KEY
+    secret = hashlib.blake2b(b"%d" % plan.seed, digest_size=32).digest()
+    private = Ed25519Signer(ROUTER, secret)
+    return private, Ed25519Verifier(ROUTER, private.public_key)

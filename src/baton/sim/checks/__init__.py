@@ -4,7 +4,7 @@ from baton.sim.checks.blocks import BlocksAddUp, BlocksHaveOwners
 from baton.sim.checks.copies import CopiesOutliveTransfers
 from baton.sim.checks.credits import CreditsBoundBytes
 from baton.sim.checks.leaks import NothingHeld
-from baton.sim.checks.publication import GenerationsOnlyRise, PublishedIsTrue
+from baton.sim.checks.publication import GenerationsOnlyRise, PublicationIsOnce, PublishedIsTrue
 from baton.sim.checks.reads import DecodeReadsPublished, ReadsAreTrue, TenantsAreApart
 from baton.sim.checks.rights import RightsAreLive
 from baton.sim.checks.streams import StreamsAreExact
@@ -20,6 +20,7 @@ def all_checkers() -> list[Observer]:
         truths,
         PublishedIsTrue(truths),
         GenerationsOnlyRise(),
+        PublicationIsOnce(),
         DecodeReadsPublished(truths),
         ReadsAreTrue(truths),
         TenantsAreApart(truths),

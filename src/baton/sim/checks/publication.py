@@ -8,6 +8,8 @@ from baton.sim.checks.truths import Truths
 from baton.sim.observer import Observer
 from baton.sim.worker import SimWorker
 
+_NUM_OFFERED = 4
+
 
 class PublishedIsTrue(Observer):
     """A published entry covers each layer and token exactly once and equals the source's rows."""
@@ -40,6 +42,32 @@ class PublishedIsTrue(Observer):
                 f"{key} at {worker.worker_id}: {len(wrong)} rows differ, first is layer {layer} "
                 f"position {position}"
             )
+
+
+class PublicationIsOnce(Observer):
+    """Publishing again what was published, or what has ended since, is refused by the directory.
+
+    It is asked each time something is published, so every state that the run brings about answers.
+    """
+
+    name = "publication-is-once"
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, int], list[CacheEntry]] = {}
+
+    def published(self, worker: SimWorker, entry: CacheEntry, outcome: PublishOutcome) -> None:
+        """Offer this entry and the last few before it again."""
+        if outcome is not PublishOutcome.PUBLISHED:
+            return
+        kept = self._entries.setdefault((worker.worker_id, worker.epoch), [])
+        kept.append(entry)
+        del kept[:-_NUM_OFFERED]
+        for offered in kept:
+            live = worker.node.directory.lookup(offered.request_id, offered.generation)
+            right = PublishOutcome.STALE if live is None else PublishOutcome.DUPLICATE
+            answer = worker.publish_again(offered)
+            if answer is not right:
+                self.fail(f"{offered.transfer_id} is offered again: {answer}, right is {right}")
 
 
 class GenerationsOnlyRise(Observer):

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from baton.core.effects import DigestKV, Effect
+from baton.core.events import Event
 from baton.core.manifest import CacheEntry
 from baton.core.work import Batch, WorkItem
 from baton.protocol.directory import PublishOutcome
@@ -37,7 +39,7 @@ class DecodeReadsPublished(Observer):
 
 
 class ReadsAreTrue(Observer):
-    """Every row that a batch attends to equals the truth when the batch starts."""
+    """Every row that a batch attends to, or that is digested, equals the truth at that moment."""
 
     name = "reads-are-true"
 
@@ -57,6 +59,18 @@ class ReadsAreTrue(Observer):
                     f"{worker.worker_id} reads a wrong row of {item.request_id} generation "
                     f"{item.generation} at position {position}"
                 )
+
+    def handled(self, worker: SimWorker, event: Event, effects: Sequence[Effect]) -> None:
+        """What is digested for a client must have been computed."""
+        for order in effects:
+            if isinstance(order, DigestKV):
+                rows = worker.read(order.block_ids, order.num_tokens)
+                truth = self._truths.truth(order.request_id).rows[:, : order.num_tokens]
+                if not np.array_equal(rows, truth):
+                    self.fail(
+                        f"{worker.worker_id} digests wrong rows of {order.request_id} generation "
+                        f"{order.generation}"
+                    )
 
 
 class TenantsAreApart(Observer):

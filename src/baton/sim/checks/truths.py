@@ -38,6 +38,13 @@ class Truths(Observer):
         """A submitted request."""
         return self._requests[request_id]
 
+    def fits_everywhere(self, request_id: str) -> bool:
+        """True when the smallest pool holds the request up to its last token."""
+        assert self._world is not None
+        request, plan = self._requests[request_id], self._world.plan
+        longest = request.num_prompt_tokens + request.sampling.max_tokens
+        return longest <= min(plan.pools) * plan.worker.block_size
+
     def truth(self, request_id: str) -> Truth:
         """The truth about a submitted request."""
         truth = self._truths.get(request_id)
