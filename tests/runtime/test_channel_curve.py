@@ -10,10 +10,11 @@ import zmq
 from real_deployment import serving
 
 from baton.config import BatonConfig
+from baton.core.compatibility import COMPATIBILITY
 from baton.core.ids import Role
 from baton.core.messages import Envelope, PeerDown
 from baton.errors import ConfigError, RemoteProtocolError
-from baton.runtime.channel import COMPATIBILITY, MAX_MESSAGE_NBYTES, ControlChannel
+from baton.runtime.channel import MAX_MESSAGE_NBYTES, ControlChannel
 from baton.runtime.curve import CurveKeys, mint_keys
 from baton.runtime.issuer_key import mint_signer, published
 from baton.runtime.spec import WorkerSpec

@@ -9,10 +9,11 @@ import zmq
 from introductions import true_info
 
 from baton.config import load_config
+from baton.core.compatibility import COMPATIBILITY
 from baton.core.messages import Envelope, Hello, PeerDown
 from baton.core.snapshot import WorkerInfo
 from baton.errors import BatonError, ConfigError
-from baton.runtime.channel import COMPATIBILITY, ControlChannel, ipc_endpoint
+from baton.runtime.channel import ControlChannel, ipc_endpoint
 from baton.runtime.deployment import Deployment
 from baton.runtime.router_host import RouterHost
 

@@ -14,10 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-import msgspec
-
 from baton.core.capability import Capability, Region, SignedCapability
-from baton.core.digest import digest
+from baton.core.compatibility import COMPATIBILITY
 from baton.core.ids import Direction, Fence, Mode, Role, Schedule
 from baton.core.layout import AXIS_ORDER, DTYPE_NBYTES, KVLayout, ModelIdentity, ModelInfo
 from baton.core.machine import Table
@@ -31,7 +29,7 @@ from baton.core.manifest import (
     SealedChunk,
     TensorNamespace,
 )
-from baton.core.messages import PROTOCOL_VERSION, Envelope, Message, TokenRow
+from baton.core.messages import Envelope, Message, TokenRow
 from baton.core.request import SLO, Request, SamplingParams, Token, TopLogprob, Usage
 from baton.core.snapshot import LoadSnapshot, Rates, WorkerInfo
 from baton.errors import LocalProtocolError
@@ -173,7 +171,7 @@ def enums_part() -> str:
 
 def compatibility_part() -> str:
     """The first frame of every control message of this version."""
-    return f"```\nbaton/{PROTOCOL_VERSION} {digest(msgspec.json.schema(Envelope))}\n```\n"
+    return f"```\n{COMPATIBILITY.decode()}\n```\n"
 
 
 def _machine(table: Table[Any, Any]) -> Callable[[], str]:

@@ -14,8 +14,8 @@ import zmq
 import zmq.asyncio
 
 from baton.config import ClusterConfig
-from baton.core.digest import digest
-from baton.core.messages import PROTOCOL_VERSION, Envelope, Message
+from baton.core.compatibility import COMPATIBILITY
+from baton.core.messages import Envelope, Message
 from baton.errors import ConfigError, RemoteProtocolError
 from baton.runtime.curve import CurveKeys, Doorkeeper
 from baton.runtime.notice import notice
@@ -30,8 +30,6 @@ MAX_MESSAGE_NBYTES = 64 << 20
 """Of one frame. A seal of a million tokens in chunks of one block needs less; without a bound, who
 can reach an inbox over tcp could have it buffer anything before its key is even looked at.
 """
-COMPATIBILITY = f"baton/{PROTOCOL_VERSION} {digest(msgspec.json.schema(Envelope))}".encode()
-"""First frame of every message. The digest covers every field of every message type."""
 
 
 class ControlChannel:
