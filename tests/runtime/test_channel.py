@@ -6,6 +6,7 @@ import pytest
 import zmq
 
 from baton.core.messages import PeerDown
+from baton.runtime import channel as channel_module
 from baton.runtime.channel import COMPATIBILITY, ControlChannel, ipc_endpoint
 
 
@@ -62,6 +63,16 @@ async def test_sending_to_nobody_is_counted_and_never_blocks(channels):
     for _ in range(1000):
         a.send("gone", PeerDown(worker_id="w", epoch=1))
     assert a.counters["unknown_peer"] == 1
+
+
+async def test_what_an_inbox_would_not_take_is_dropped_at_the_sender(channels, monkeypatch):
+    a, b = channels("a"), channels("b")
+    a.connect("b", b.endpoint)
+    monkeypatch.setattr(channel_module, "MAX_MESSAGE_NBYTES", 1000)
+    a.send("b", PeerDown(worker_id="w" * 1000, epoch=1))
+    a.send("b", PeerDown(worker_id="w", epoch=2))
+    assert (await asyncio.wait_for(b.receive(), 5)).message.epoch == 2
+    assert a.counters == {"oversized_messages": 1}
 
 
 async def test_a_reconnected_peer_gets_only_what_is_sent_to_its_new_life(channels):

@@ -90,3 +90,15 @@ async def test_a_worker_without_its_engine_thread_ends(tmp_path, monkeypatch):
         worker.host._threads.submit(ORDER)
         with pytest.raises(BatonError, match="the engine thread ended: SystemExit: gone"):
             await asyncio.wait_for(asyncio.shield(worker.running), SECONDS)
+
+
+async def test_a_worker_whose_node_lost_its_effects_ends(tmp_path, monkeypatch):
+    async with lone_worker(tmp_path) as worker:
+
+        def broken(event, now_us):
+            raise KeyError("a bug of the node")
+
+        monkeypatch.setattr(worker.host._node, "handle", broken)
+        worker.host._loop.set_exception_handler(lambda loop, context: None)
+        with pytest.raises(BatonError, match="the worker ended at Tick: KeyError"):
+            await asyncio.wait_for(asyncio.shield(worker.running), SECONDS)

@@ -102,3 +102,14 @@ async def test_a_router_that_hears_nothing_any_more_fails_its_deployment(
             await deployment.wait_ready(SECONDS)
     finally:
         peer.close()
+
+
+async def test_a_router_whose_time_stands_still_fails_its_deployment(router, tmp_path, monkeypatch):
+    def broken(event, now_us):
+        raise KeyError("a bug of the node")
+
+    monkeypatch.setattr(router.node, "handle", broken)
+    with pytest.raises(KeyError):
+        router._tick()
+    with pytest.raises(BatonError, match="the router ended: KeyError"):
+        await asyncio.wait_for(deployed(router, tmp_path).watch(), SECONDS)

@@ -46,12 +46,12 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: list[tuple[str, range, tuple[int, ...]]] = []
         self.gate = threading.Event()
-        self.fail = False
+        self.failure: Exception | None = None
 
     def copy_out(self, layers, blocks):
         self.gate.wait(5)
-        if self.fail:
-            raise RuntimeError("device lost")
+        if self.failure:
+            raise self.failure
         self.calls.append(("out", layers, blocks))
 
     def copy_in(self, layers, blocks):
@@ -100,10 +100,14 @@ async def test_a_cancel_without_work_is_quiet_at_once(staging):
     assert quiesced == [True]
 
 
-async def test_a_device_error_is_reported(staging):
+@pytest.mark.parametrize("kind", [RuntimeError, IndexError])
+async def test_any_error_is_reported_and_the_next_chunk_is_staged(staging, kind):
     recorder, thread = staging
-    recorder.fail = True
+    recorder.failure = kind("device lost")
     recorder.gate.set()
     done = asyncio.Queue()
     thread.copy_out(1, spec(), (0,), done.put_nowait)
     assert await asyncio.wait_for(done.get(), 5) == "staging failed: device lost"
+    recorder.failure = None
+    thread.copy_out(2, spec(), (0,), done.put_nowait)
+    assert await asyncio.wait_for(done.get(), 5) == ""
