@@ -12,7 +12,6 @@ from tests.mutants.hunting import CONTROL, Verdict
 from tests.mutants.mutant import StaleMutant
 from tests.mutants.run import TIMEOUT_S, run
 
-
 MAX_JOBS = 256
 INTERRUPTED = 130
 

@@ -19,6 +19,7 @@ from multiprocessing.process import BaseProcess
 from tests.mutants.hunting import Verdict, judge
 
 TIMEOUT_S = 60
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 _FORK = get_context("fork")
 _WARM = ("cryptography.hazmat.primitives.hmac", "hypothesis.strategies", "numpy", "pytest")
 
@@ -52,7 +53,7 @@ def run(
                     progress(verdict)
     finally:
         for hunt in running.values():
-            hunt.end()
+            hunt.kill()
     return [found[name] for name in names]
 
 
@@ -64,7 +65,10 @@ class _Hunt:
         self.end_s = time.monotonic() + timeout_s
         self.pipe, theirs = _FORK.Pipe(duplex=False)
         self._process: BaseProcess = _FORK.Process(target=_judge, args=(name, theirs), daemon=True)
+        # Until the child has its own answer to these, they would meet the parent's in it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         self._process.start()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         theirs.close()
 
     def end(self) -> Verdict:
@@ -77,16 +81,21 @@ class _Hunt:
         except EOFError:
             fault, seconds = "error: its process ended without a verdict", 0.0
         finally:
-            self._process.kill()
-            self._process.join()
-            self.pipe.close()
+            self.kill()
         return Verdict(name=self.name, fault=fault, seconds=seconds)
+
+    def kill(self) -> None:
+        """End the process, whatever it was about to say."""
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
 
 
 def _judge(name: str, pipe: Connection) -> None:
     # Ctrl-C reaches this process too: it ends without a word, and its parent says one for all.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ENDING:
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     try:
         pipe.send(judge(name))
     except BaseException:  # whatever it was, it is this mutant's and must not look like silence

@@ -1,6 +1,7 @@
 """The catalogue is up to date, planting works, and every planted bug is noticed by its killers."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -115,3 +116,29 @@ def test_every_planted_bug_is_noticed_by_its_killer_and_by_nobody_else():
     assert done.returncode == 0, done.stdout
     assert CONTROL in done.stdout
     assert f"{len(CATALOGUE)} of {len(CATALOGUE)} planted bugs" in done.stdout
+
+
+@pytest.mark.parametrize("wrong", [("--jobs", "-1"), ("--jobs", "9999"), ("--timeout", "nan")])
+def test_a_number_that_cannot_be_meant_is_refused_by_name(wrong):
+    done = command(*wrong)
+    assert done.returncode == 2
+    assert f"{wrong[0]} is {wrong[1]}; use " in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_one_line_and_leaves_nobody(number):
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.mutants", "--jobs", "2"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        running.stdout.readline()  # the first verdict: the rest is under way
+        os.killpg(running.pid, number)
+        said = running.stderr.read()
+    assert running.returncode == 130, said
+    assert said == "interrupted: not every planted bug was judged\n"
+    with pytest.raises(ProcessLookupError):
+        os.killpg(running.pid, 0)

@@ -16,6 +16,7 @@ from baton.bench.chaos.load import Load
 from baton.bench.chaos.orders import WorkerState
 from baton.bench.chaos.plan import LEASE_MS
 from baton.bench.chaos.recovery import Recoveries
+from baton.bench.chaos.windows import GRACE_S, GatewayWindows
 from baton.core.ids import Role
 
 WHOLE_S = 150.0
@@ -23,9 +24,6 @@ WHOLE_S = 150.0
 _HEAVY_PAUSE_S = (0.2, 1.5)
 _LIGHT_PAUSE_S = (0.5, 2.0)
 _THAW_S = LEASE_MS / 1000 + 0.7
-_GATEWAY_WINDOW_S = 1.5
-_GATEWAY_GRACE_S = 1.0
-"""Until the gateway has noticed that descriptors are back."""
 _POLL_S = 0.05
 
 
@@ -58,6 +56,7 @@ class Injector:
         decks: tuple[Deck, Deck],
         seed: int,
         on_fault: Callable[[Kind], None],
+        windows: GatewayWindows,
     ) -> None:
         self._host = host
         self._lives = lives
@@ -68,8 +67,7 @@ class Injector:
         self._on_fault = on_fault
         self._size = len(lives.known)
         self.violations: list[str] = []
-        self.windows: list[tuple[float, float]] = []
-        """When the gateway had no descriptors."""
+        self.windows = windows
         self._acts: dict[Kind, Callable[[], Awaitable[None]]] = {
             Kind.KILL_PREFILL: lambda: self._end_one(signal.SIGKILL, Role.PREFILL),
             Kind.KILL_DECODE: lambda: self._end_one(signal.SIGKILL, Role.DECODE),
@@ -97,6 +95,8 @@ class Injector:
             if time.monotonic() >= until_s:
                 return
             kind = deck.draw()
+            if kind is Kind.FDS_GATEWAY and not self.windows.has_room:
+                continue
             await self._acts[kind]()
             self._on_fault(kind)
 
@@ -140,8 +140,10 @@ class Injector:
         victim = await self._choose()
         await self._host.order("spare", victim.worker_id)
         send(victim, signal.SIGSTOP)
-        await asyncio.sleep(_THAW_S)
-        send(victim, signal.SIGCONT)
+        try:
+            await asyncio.sleep(_THAW_S)
+        finally:  # an interrupted run must not leave somebody who cannot hear that it is over
+            send(victim, signal.SIGCONT)
         await asyncio.sleep(1.0)  # a heartbeat first: the watcher must not meet its old silence
         await self._host.order("watch", victim.worker_id)
 
@@ -164,19 +166,23 @@ class Injector:
             await asyncio.sleep(1.0)
 
     async def _starve_gateway(self) -> None:
-        victim = await self._choose() if self._chance.random() < 0.5 else None
+        windows = self.windows
+        killing = windows.may_wait_for_a_worker and self._chance.random() < 0.5
+        victim = await self._choose() if killing else None
         self._recoveries.block()
         started_s = time.monotonic()
-        with no_descriptors(self._host.pid):
-            if victim is not None:
-                send(victim, signal.SIGKILL)
-                # It comes back while the gateway can open nothing but what it held in reserve.
-                await self._until_gone(victim)
-                await self._until_epoch(victim, victim.epoch + 1)
-            await asyncio.sleep(_GATEWAY_WINDOW_S)
-        await asyncio.sleep(_GATEWAY_GRACE_S)
-        self._recoveries.is_blocked = False
-        self.windows.append((started_s, time.monotonic()))
+        try:
+            with no_descriptors(self._host.pid):
+                if victim is not None:
+                    send(victim, signal.SIGKILL)
+                    # It comes back while the gateway can open nothing but what it held in reserve.
+                    await self._until_gone(victim)
+                    await self._until_epoch(victim, victim.epoch + 1)
+                await asyncio.sleep(windows.length_s)
+            await asyncio.sleep(GRACE_S)
+        finally:
+            self._recoveries.is_blocked = False
+            windows.close(started_s, time.monotonic())
 
     async def _revoke(self) -> None:
         await self._host.order("revoke")

@@ -14,6 +14,7 @@ from baton.bench.chaos.wire import Address
 NUM_CLIENTS = 6
 _LEAVE_SHARE = 0.2
 _PAUSE_S = 0.1
+_MAX_PAUSE_S = 1.6
 _SALTS = (None, None, "north", "south", "east")
 _STORM = (24, 48)
 
@@ -63,12 +64,19 @@ class Load:
         await asyncio.gather(*calls)
 
     async def _client(self, chance: random.Random) -> None:
+        """Refused: again soon. Not reached: less and less often, until somebody is reached."""
+        pause_s = _PAUSE_S
         while not self._stopping:
             leave = None
             if self._leaves and chance.random() < _LEAVE_SHARE:
                 leave = chance.choice(self._leaves)
             called = await self._one(chance, leave)
-            if called.end in (End.REFUSED, End.UNREACHED):
+            if called.end is End.UNREACHED:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+                continue
+            pause_s = _PAUSE_S
+            if called.end is End.REFUSED:
                 await asyncio.sleep(_PAUSE_S)
 
     async def _one(self, chance: random.Random, leave: Kind | None) -> Called:

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from baton.bench.chaos.load import Load
 from baton.bench.chaos.orders import HostState, WorkerState
 from baton.bench.chaos.plan import REQUEST_BOUND_S, HostPlan, Part, fault_spec, part_config
 from baton.bench.chaos.probes import Probe, is_contradiction, is_lie, slow_health
+from baton.bench.chaos.progress import Progress
 from baton.bench.chaos.recovery import LIMIT_S, Recoveries
 from baton.bench.chaos.result import PartResult
+from baton.bench.chaos.windows import GatewayWindows
 from baton.config import BatonConfig
 
 _IDLE_S = 15.0
@@ -51,7 +53,7 @@ class PartRun:
         decks: tuple[Deck, Deck],
         pairs: int,
         seed: int,
-        tell: Callable[[str], None],
+        progress: Progress,
     ) -> None:
         self._asks = asks
         self._collecting = references
@@ -60,7 +62,7 @@ class PartRun:
         self._decks = decks
         self._pairs = pairs
         self._seed = seed
-        self._tell = tell
+        self._progress = progress
         self._faults: Counter[Kind] = Counter()
         self._calls: list[Called] = []
         self._lies: list[str] = []
@@ -78,17 +80,23 @@ class PartRun:
             faults=fault_spec(self._kinds, self._seed, gate),
             trace_dir=str(traces),
         )
-        self._tell(f"{self._part.name}: starting")
         async with running_host(plan, folder / "host.log") as host:
+            self._stage("every prompt once, without faults")
             before = await self._calm(host)
-            self._tell(f"{self._part.name}: faults for {chaos_s:.0f} s")
+            self._stage(f"injecting faults for {chaos_s:.0f} s")
             gate.touch()
             started_s = time.monotonic()
-            await self._storm(host, gate, started_s + chaos_s)
-            self.result.duration_s = time.monotonic() - started_s
+            try:
+                await self._storm(host, gate, started_s, chaos_s)
+            finally:
+                self.result.duration_s = time.monotonic() - started_s
+            self._stage("every prompt once more, and what is held")
             await self._judge_calm(host, before)
             self._judge_processes(host)
         return self.result
+
+    def _stage(self, text: str) -> None:
+        self._progress.stage(f"{self._part.name}: {text}")
 
     def _judge_processes(self, host: HostProcess) -> None:
         """Workers end by what was injected, and no process meets what it did not expect."""
@@ -129,7 +137,8 @@ class PartRun:
 
     # -- faults --------------------------------------------------------------------------------
 
-    async def _storm(self, host: HostProcess, gate: Path, until_s: float) -> None:
+    async def _storm(self, host: HostProcess, gate: Path, started_s: float, chaos_s: float) -> None:
+        until_s = started_s + chaos_s
         lives = Lives(host, lambda worker, died_s: self._on_death(worker, died_s))
         await lives.look()
         self._recoveries = Recoveries(host.address, lives)
@@ -144,13 +153,23 @@ class PartRun:
             self._on_fault,
         )
         injector = Injector(
-            host, lives, load, self._recoveries, self._decks, self._seed, self._on_fault
+            host,
+            lives,
+            load,
+            self._recoveries,
+            self._decks,
+            self._seed,
+            self._on_fault,
+            GatewayWindows(chaos_s),
         )
         watching = [
             asyncio.create_task(task)
             for task in (lives.run(), health.run(), self._ready.run(), self._catch_lies(lives))
         ]
         loading = asyncio.create_task(load.run())
+        healing = asyncio.get_running_loop().call_later(
+            chaos_s, self._stage, "healing: the last faults and requests end, every worker is back"
+        )
         try:
             await _beside(injector.run(until_s), [loading, *watching])
             await asyncio.sleep(max(0.0, until_s - time.monotonic()))
@@ -160,10 +179,11 @@ class PartRun:
             gate.unlink()
             await self._until_ready()
         finally:
+            healing.cancel()
             for task in (loading, *watching):
                 task.cancel()
             await asyncio.gather(loading, *watching, return_exceptions=True)
-        self._fold(health, injector)
+            self._fold(health, injector)
 
     def _on_death(self, worker: WorkerState, died_s: float) -> None:
         self._recoveries.died(worker.worker_id, died_s)
@@ -173,7 +193,7 @@ class PartRun:
 
     def _on_fault(self, kind: Kind) -> None:
         self._faults[kind] += 1
-        self._tell(f"{self._part.name}: {kind}")
+        self._progress.fault(f"{self._part.name}: {kind}")
 
     async def _catch_lies(self, lives: Lives) -> None:
         seen = 0
@@ -221,7 +241,7 @@ class PartRun:
         texts += [
             f"{called.ask} was not reached: {called.detail}"
             for called in self._calls
-            if called.end is End.UNREACHED and not _overlaps(called, injector.windows)
+            if called.end is End.UNREACHED and not _overlaps(called, injector.windows.taken)
         ]
         texts += [
             f"{r.worker_id} died: {r.duration_s:.2f} s until an answer, limit {LIMIT_S:.0f} s"

@@ -27,6 +27,8 @@ def print_result(result: ChaosResult, console: Console) -> None:
         console.print(f"... and {len(violations) - _MAX_SHOWN} more")
     total = sum(sum(part.faults.values()) for part in result.parts)
     verdict = "no violation" if not violations else f"{len(violations)} violations"
+    if result.was_interrupted:
+        verdict += " until it was interrupted"
     console.print(
         f"{result.model}, seed {result.seed}: {total} faults, {verdict}",
         style="green" if not violations else "red",
@@ -107,4 +109,7 @@ def _spread(recoveries: list[Recovery]) -> str:
 
 def summary(part: PartResult) -> str:
     """One line about a part that is over."""
-    return f"{part.name}: {sum(part.faults.values())} faults, {sum(part.ends.values())} requests"
+    return (
+        f"{part.name}: judged; {sum(part.faults.values())} faults, "
+        f"{sum(part.ends.values())} requests, {len(part.violations)} violations"
+    )

@@ -33,6 +33,8 @@ class ChaosResult(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     minutes: float
     recovery_limit_s: float
+    was_interrupted: bool = False
+    """It was asked to end early: the last part, if it is there, was not judged after healing."""
     parts: tuple[PartResult, ...]
 
     @property
