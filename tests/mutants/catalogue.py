@@ -1,9 +1,10 @@
 """Every planted bug, by area."""
 
-from tests.mutants import fences, handoff, memory, rights, serving
+from tests.mutants import accounts, fences, handoff, memory, rights, serving
 from tests.mutants.mutant import Mutant, StaleMutant
 
 CATALOGUE: tuple[Mutant, ...] = (
+    *accounts.MUTANTS,
     *fences.MUTANTS,
     *handoff.MUTANTS,
     *memory.MUTANTS,
