@@ -12,6 +12,8 @@ _STRANGERS = (
     "::test_a_message_about_another_handoff_or_life_changes_nothing"
 )
 
+_HEARD = "tests/nodes/test_fences.py::test_only_the_attempt_that_counts_is_heard"
+
 
 def _manifest(case: str) -> ByTests:
     return ByTests((f"{_MANIFESTS}[{case}]",))
@@ -39,6 +41,19 @@ def _removed(name: str, line: str, case: str, why: str) -> Mutant:
         planted="",
         why=why,
         killer=_manifest(case),
+    )
+
+
+def _unheard(field: str, case: str, why: str) -> Mutant:
+    """The router compares a worker's word with the attempt that counts, but for one field."""
+    ignored = f"reservation_id=mine.reservation_id, {field}=mine.{field}"
+    return Mutant(
+        name=f"router-{field.replace('_', '-')}-unchecked",
+        file="nodes/record.py",
+        line="return msgspec.structs.replace(fence, reservation_id=mine.reservation_id) == mine",
+        planted=f"return msgspec.structs.replace(fence, {ignored}) == mine",
+        why=why,
+        killer=ByTests((f"{_HEARD}[{case}]",)),
     )
 
 
@@ -262,54 +277,24 @@ _MESSAGES = (
         why="Loads and tokens of a dead life count as the live one's.",
         killer=ByTests(("tests/nodes/test_fences.py::test_a_dead_life_tells_the_router_nothing",)),
     ),
-    Mutant(
-        name="router-generation-unchecked",
-        file="nodes/record.py",
-        line="and fence.generation == mine.generation",
-        planted="and True",
-        why="The end of a superseded attempt ends the one that counts.",
-        killer=ByTests(
-            (
-                "tests/nodes/test_fences.py"
-                "::test_only_the_attempt_that_counts_is_heard[older generation]",
-            )
-        ),
+    _unheard(
+        "generation",
+        "older generation",
+        "The end of a superseded attempt ends the one that counts.",
     ),
-    Mutant(
-        name="router-source-epoch-unchecked",
-        file="nodes/record.py",
-        line="and (fence.source_id, fence.source_epoch) == (mine.source_id, mine.source_epoch)",
-        planted="and fence.source_id == mine.source_id",
-        why="An answer about a dead life of the source is heard.",
-        killer=ByTests(
-            (
-                "tests/nodes/test_fences.py"
-                "::test_only_the_attempt_that_counts_is_heard[source epoch]",
-            )
-        ),
-    ),
-    Mutant(
-        name="router-destination-epoch-unchecked",
-        file="nodes/record.py",
-        line="== (mine.destination_id, mine.destination_epoch)",
-        planted="== (mine.destination_id, fence.destination_epoch)",
-        why="The publication or the end of an older life of the destination is heard.",
-        killer=ByTests(
-            (
-                "tests/nodes/test_fences.py"
-                "::test_only_the_attempt_that_counts_is_heard[destination epoch]",
-            )
-        ),
+    _unheard("source_epoch", "source epoch", "An answer about a dead life of the source is heard."),
+    _unheard(
+        "destination_epoch",
+        "destination epoch",
+        "The publication or the end of an older life of the destination is heard.",
     ),
     Mutant(
         name="router-reservation-unchecked",
         file="nodes/record.py",
-        line="and mine.reservation_id in (0, fence.reservation_id)",
-        planted="",
+        line="if mine is None or mine.reservation_id not in (0, fence.reservation_id):",
+        planted="if mine is None:",
         why="The end of an earlier reservation of this generation is taken for this one's.",
-        killer=ByTests(
-            ("tests/nodes/test_fences.py::test_only_the_attempt_that_counts_is_heard[reservation]",)
-        ),
+        killer=ByTests((f"{_HEARD}[reservation]",)),
     ),
     Mutant(
         name="router-takes-old-tokens",

@@ -30,7 +30,7 @@ _GATES = (
         line="job.transfer.mark_ready(layer, end)",
         planted="job.transfer.mark_ready(layer, len(job.sequence.tokens))",
         why="A layer of the first prefill chunk opens the gate for rows of later chunks.",
-        killer=Vopr(("published-is-true",), seeds=(10,)),
+        killer=Vopr(("published-is-true",), seeds=(24,)),
     ),
     Mutant(
         name="request-schedule-streams",
@@ -474,7 +474,7 @@ _ABORTS = (
         line="return self.local_quiesced and self.remote_quiesced",
         planted="return self.remote_quiesced",
         why="Blocks are free while this side's own read may still fill them.",
-        killer=Vopr(("writes-are-owned",), seeds=(48,)),
+        killer=Vopr(("writes-are-owned",), seeds=(8,)),
     ),
     Mutant(
         name="quarantine-skipped",
@@ -514,7 +514,7 @@ _ABORTS = (
         line="if job.io_quiesced and not job.sequence.in_batch:",
         planted="if job.io_quiesced:",
         why="The source copy is freed while a batch writes it.",
-        killer=Vopr(("copies-outlive-transfers",), seeds=(1,)),
+        killer=Vopr(("copies-outlive-transfers",), seeds=(4,)),
     ),
     Mutant(
         name="source-io-not-cancelled",
@@ -552,7 +552,7 @@ _ABORTS = (
         line="if self._queue.remove(sequence):",
         planted="if self._queue.remove(sequence) or True:",
         why="A colocated abort frees blocks that the running batch writes.",
-        killer=Vopr(("writes-are-owned",), seeds=(48,)),
+        killer=Vopr(("writes-are-owned",), seeds=(50,)),
     ),
     Mutant(
         name="reservation-id-reused",

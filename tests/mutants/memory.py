@@ -106,7 +106,7 @@ _NAMES = (
                 "published-is-true",
                 "reads-are-true",
             ),
-            seeds=(148,),
+            seeds=(170,),
         ),
     ),
     Mutant(
@@ -179,7 +179,7 @@ _OWNERS = (
         why="A denied reservation leaves its prefix pinned.",
         killer=Vopr(
             ("blocks-have-owners",),
-            seeds=(145,),
+            seeds=(10,),
         ),
     ),
     Mutant(

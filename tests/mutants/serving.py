@@ -25,7 +25,7 @@ _STREAMS = (
         line="if len(record.outputs) < message.usage.completion_tokens:",
         planted="if False:",
         why="The end overtakes a lost token and the answer is short.",
-        killer=Vopr(("streams-are-exact",), seeds=(5,)),
+        killer=Vopr(("streams-are-exact",), seeds=(7,)),
     ),
     Mutant(
         name="resync-skips-one",
@@ -81,7 +81,7 @@ _STREAMS = (
         line="if now_us < ended.next_retry_us:",
         planted="if True:",
         why="A lost Done is never said again and its record stays.",
-        killer=Vopr(("nothing-held",), seeds=(50,)),
+        killer=Vopr(("nothing-held",), seeds=(41,)),
     ),
     Mutant(
         name="end-not-acknowledged",
@@ -204,8 +204,13 @@ _ATTEMPTS = (
         file="nodes/router.py",
         line='self._attempts.on_failed(record, "decode_worker_lost")',
         planted="pass",
-        why="A request whose decode worker died waits for ever.",
-        killer=Vopr(("liveness",), seeds=(9,)),
+        why="A request whose decode worker died waits until its stream counts as stalled.",
+        killer=ByTests(
+            (
+                "tests/nodes/test_router_ends.py"
+                "::test_a_stream_whose_worker_died_goes_on_elsewhere_at_once",
+            )
+        ),
     ),
     Mutant(
         name="peer-death-not-told",
@@ -223,7 +228,7 @@ _ATTEMPTS = (
         line="self.context.send(worker_id, messages.PeerUp(info=info))",
         planted="pass",
         why="A worker that missed the word of a new life never talks to it.",
-        killer=Vopr(("liveness",), seeds=(0,)),
+        killer=Vopr(("liveness",), seeds=(38,)),
     ),
     Mutant(
         name="older-life-of-a-peer",

@@ -150,6 +150,17 @@ def test_a_cancelled_request_whose_worker_died_reports_the_rows_that_were_reused
     assert (end.finish_reason, end.usage.cached_tokens) == ("cancelled", 2)
 
 
+def test_a_stream_whose_worker_died_goes_on_elsewhere_at_once():
+    route = Route()
+    route.publish()
+    route.token(0)
+    hello(route.router, info("e"))
+    route.feed(events.WorkerLost(worker_id="d", epoch=1))
+    assert route.record.fence is not None and route.record.fence.destination_id == "e"
+    assert isinstance(route.record.unanswered, Reserve)
+    assert route.record.unanswered.output_token_ids == (5,)
+
+
 def test_a_started_request_waits_anew_when_its_worker_fails():
     """The time to its first token is over, and nothing is wrong with that."""
     route = Route()
