@@ -37,6 +37,23 @@ def folders(pid: int) -> list[Path]:
 
 
 @pytest.mark.slow
+def test_a_run_that_is_told_to_end_while_it_starts_leaves_nothing():
+    with subprocess.Popen([*BATON, "chaos"], stdout=subprocess.PIPE, text=True) as running:
+        deadline_s = time.monotonic() + 60
+        while len(below := descendants(running.pid)) < 3 and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        time.sleep(1)
+        below |= descendants(running.pid)
+        running.terminate()
+        text = running.stdout.read()
+        below |= descendants(running.pid)
+    assert running.returncode == 128 + signal.SIGTERM and "interrupted, tearing down" in text
+    assert len(below) >= 3
+    assert not {pid for pid in below if Path(f"/proc/{pid}").exists()}
+    assert folders(running.pid) == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_told_to_end_leaves_nothing(number):
     segments = set(os.listdir("/dev/shm"))

@@ -60,29 +60,28 @@ async def run_chaos(
         references = asyncio.create_task(_references(config, asks, folder, progress))
         parts = PARTS if minutes >= _SHORT_MINUTES else SHORT_PARTS
         decks = Deck(sorted(kinds & set(HEAVY)), seed), Deck(sorted(kinds & set(LIGHT)), seed)
-        try:
+
+        async def run_parts() -> None:
             for number, part in enumerate(parts):
                 place = folder / str(number)
                 place.mkdir()
-                run = PartRun(
-                    part,
-                    asks,
-                    references,
-                    kinds,
-                    decks,
-                    pairs,
-                    seed * len(parts) + number,
-                    progress,
-                )
+                part_seed = seed * len(parts) + number
+                run = PartRun(part, asks, references, kinds, decks, pairs, part_seed, progress)
                 progress.stage(f"part {number + 1} of {len(parts)}, {part.name}: starting")
                 done.append(run.result)
                 await run.run(config, place, minutes * 60 * part.share)
                 progress.stage(summary(run.result))
+
+        running = asyncio.create_task(run_parts())
+        try:
+            await asyncio.wait((running,))
+            running.result()
         except asyncio.CancelledError:
             was_interrupted = True
-        finally:
+        finally:  # both deployments are torn down side by side
+            running.cancel()
             references.cancel()
-            await asyncio.gather(references, return_exceptions=True)
+            await asyncio.gather(running, references, return_exceptions=True)
     return ChaosResult(
         version=__version__,
         model=config.model.name,

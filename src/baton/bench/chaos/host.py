@@ -5,6 +5,7 @@ outlive it.
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections import Counter
@@ -34,6 +35,17 @@ class _Host:
         self._counters: dict[tuple[str, int], dict[str, int]] = {}
 
     async def run(self) -> None:
+        """Serve until the other side is gone, which may be before anything is up."""
+        orders: asyncio.Queue[bytes] = asyncio.Queue()
+        serving = asyncio.create_task(self._serve(orders))
+        hearing = asyncio.create_task(_hear(orders))
+        await asyncio.wait((serving, hearing), return_when=asyncio.FIRST_COMPLETED)
+        hearing.cancel()
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+
+    async def _serve(self, orders: asyncio.Queue[bytes]) -> None:
         plan = self._plan
         trace_dir = Path(plan.trace_dir) if plan.trace_dir else None
         async with (
@@ -50,13 +62,15 @@ class _Host:
             tasks = [
                 asyncio.create_task(deployment.watch(lambda worker_id: worker_id in self._spared)),
                 asyncio.create_task(self._collect(deployment)),
-                asyncio.create_task(self._obey(deployment, front.port)),
+                asyncio.create_task(self._obey(orders, deployment, front.port)),
                 front.serving,
             ]
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks[:3]:
-                task.cancel()
-            await asyncio.gather(*tasks[:3], return_exceptions=True)
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks[:3]:
+                    task.cancel()
+                await asyncio.gather(*tasks[:3], return_exceptions=True)
             for task in done:
                 task.result()
 
@@ -76,14 +90,11 @@ class _Host:
                     self._counters[life] = dict(view.snapshot.counters)
             await asyncio.sleep(_COLLECT_S)
 
-    async def _obey(self, deployment: Deployment, port: int) -> None:
-        """Answer orders until the other side is gone."""
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    async def _obey(self, orders: asyncio.Queue[bytes], deployment: Deployment, port: int) -> None:
+        """Answer orders until cancelled."""
         say(self._state(deployment, port))
-        while line := await reader.readline():
-            order = msgspec.json.decode(line, type=Order)
+        while True:
+            order = msgspec.json.decode(await orders.get(), type=Order)
             match order.verb:
                 case "spare":
                     self._spared.add(order.worker_id)
@@ -123,6 +134,16 @@ class _Host:
             counters=dict(counters),
             dropped_traces=tuple(dropped),
         )
+
+
+async def _hear(orders: asyncio.Queue[bytes]) -> None:
+    """Take orders until the other side is gone."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    while line := await reader.readline():
+        orders.put_nowait(line)
 
 
 def _quiet(read: Callable[[], dict[str, int]]) -> dict[str, int]:

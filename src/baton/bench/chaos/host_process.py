@@ -103,10 +103,21 @@ async def running_host(plan: HostPlan, log: Path) -> AsyncIterator[HostProcess]:
         first = await _answer(process, plan.config.cluster.start_timeout_s + _ANSWER_S)
         yield HostProcess(process, log, first)
     finally:
-        process.stdin.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_END_S):
-                await process.wait()
-        if process.returncode is None:
-            process.kill()
+        ending = asyncio.create_task(_end(process))
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:  # while it ends; whoever cancels may not leave it behind
+            await ending
+            raise
+
+
+async def _end(process: Process) -> None:
+    """Let it tear its deployment down, for it has lost its standard input; kill it if it hangs."""
+    assert process.stdin is not None
+    process.stdin.close()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_END_S):
             await process.wait()
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
