@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from baton.core.delivery import Failed, Finished
+from baton.core.effects import DigestKV
 from baton.core.events import WorkerLost
 from baton.core.messages import Denied, Done, Reserve
 from baton.core.request import Usage
@@ -34,6 +35,19 @@ def test_a_worker_whose_engine_does_not_return_is_ended_and_streams_go_on(victim
     assert not worker.alive
     stage.run_for(1_000_000)
     assert stage.world.workers[name].epoch == worker.epoch + 1
+
+
+def test_an_engine_that_owes_only_a_digest_is_noticed_too():
+    stage = hurried(decode=2)
+    stage.submit("r", prompt=12, max_tokens=2, verify=True)
+    stage.until(lambda: stage.traced("published"))
+    worker = stage.world.workers[stage.world.router.records["r"].fence.destination_id]
+    stage.until(lambda: len(stage.tokens()) == 1)
+    submit = worker.engine.submit
+    worker.engine.submit = lambda order: None if isinstance(order, DigestKV) else submit(order)
+    stage.finish()
+    assert not worker.alive
+    assert stage.tokens() == stage.truth()
 
 
 def test_an_engine_that_works_is_left_alone_however_slow_it_is():

@@ -30,17 +30,18 @@ def failing_plan():
     raise AssertionError("no seed notices that checksums are not compared")
 
 
-def test_a_failing_plan_shrinks_to_one_request_and_one_corrupt_chunk(blind):
+def test_a_failing_plan_shrinks_to_a_few_requests_and_one_corrupt_chunk(blind):
     plan, outcome = failing_plan()
     assert outcome.checker == "published-is-true"
     small = shrink(plan, outcome)
-    assert len(small.arrivals) == 1
+    # The fault hits the n-th copy, so what is copied before it stays.
+    assert len(small.arrivals) <= 3 < len(plan.arrivals)
     assert [fault.kind for fault in small.counted] == ["corrupt"]
     assert small.scheduled == ()
     teller = Teller()
     again = run_plan(small, teller)
     assert again.checker == outcome.checker
-    assert len(teller.lines) < 200
+    assert len(teller.lines) < 500
     assert any("sealed" in line for line in teller.lines)
 
 

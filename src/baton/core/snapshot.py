@@ -41,7 +41,7 @@ class LoadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     inflight_nbytes: int
     held_copies: int
     batch_us: int = 0
-    """How long the batch in flight has been running; 0 while the engine is idle."""
+    """How long the engine owes its oldest answer, a batch or a digest; 0 while it is idle."""
     rates: Rates = Rates()
     counters: dict[str, int] = {}
     peers: dict[str, int] = {}

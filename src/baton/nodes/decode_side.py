@@ -44,6 +44,7 @@ class DecodeSide:
         self.live: dict[str, Sequence] = {}
         self._leaving: dict[str, tuple[Sequence, str]] = {}
         self._digesting: dict[str, tuple[Sequence, str]] = {}
+        self._digest_asked_us: dict[str, int] = {}
         self.ended: dict[str, _Ended] = {}
         self._rows: list[TokenRow] = []
 
@@ -136,6 +137,12 @@ class DecodeSide:
         ending = [*self._leaving.values(), *self._digesting.values()]
         return [*self.live.values(), *(sequence for sequence, _ in ending)]
 
+    @property
+    def digest_us(self) -> int:
+        """How long the oldest digest has been asked for; 0 while none is."""
+        oldest_us = min(self._digest_asked_us.values(), default=self._context.now_us)
+        return self._context.now_us - oldest_us
+
     def knows(self, key: str) -> bool:
         """True when this generation was published here and its end is not acknowledged."""
         return key in self.live or self._is_ending(key)
@@ -160,6 +167,7 @@ class DecodeSide:
     def _leave(self, sequence: Sequence, reason: str) -> None:
         if sequence.request.verify and sequence.block_table:
             self._digesting[sequence.key] = (sequence, reason)
+            self._digest_asked_us[sequence.key] = self._context.now_us
             rows = min(sequence.num_computed, len(sequence.tokens) - 1)
             self._context.emit(
                 DigestKV(
@@ -174,7 +182,9 @@ class DecodeSide:
 
     def on_kv_digested(self, event: KVDigested) -> None:
         """The digest of an ended sequence's rows is known; its blocks may go."""
-        sequence, reason = self._digesting.pop(f"{event.request_id}.{event.generation}")
+        key = f"{event.request_id}.{event.generation}"
+        sequence, reason = self._digesting.pop(key)
+        del self._digest_asked_us[key]
         self._close(sequence, reason, event.kv_digest)
 
     def _close(self, sequence: Sequence, reason: str, kv_digest: str) -> None:

@@ -49,6 +49,11 @@ class EngineQueue:
         """Prompt rows waiting to be computed."""
         return sum(sequence.num_pending for sequence in self.waiting.values())
 
+    @property
+    def batch_us(self) -> int:
+        """How long the batch in flight has been running; 0 while the engine is idle."""
+        return self._context.now_us - self.batch_started_us if self.batch else 0
+
     def start_batch(self) -> None:
         """Ask the host for the next step, if the engine is idle and there is work."""
         if self.batch is not None or not (self.waiting or self.running):

@@ -109,7 +109,7 @@ class Worker:
             total_blocks=pool.num_blocks,
             inflight_nbytes=sum(j.transfer.credits.inflight_nbytes for j in jobs if j.transfer),
             held_copies=len(jobs),
-            batch_us=self.context.now_us - self.queue.batch_started_us if self.queue.batch else 0,
+            batch_us=max(self.queue.batch_us, self.decode.digest_us),
             rates=self._meter.rates(),
             counters={**self.context.counters, "evictions": pool.num_evicted},
             peers={peer.worker_id: peer.epoch for peer in self.context.peers.values()},

@@ -105,6 +105,8 @@ class SimEngine:
         )
 
     def _digest(self, order: DigestKV) -> None:
+        if self.hangs:
+            return
         rows: Rows = self._worker.read(order.block_ids, order.num_tokens)
         self._busy = False
         self._worker.feed(

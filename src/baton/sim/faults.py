@@ -56,7 +56,7 @@ class Revoke(_Fault, frozen=True, kw_only=True, tag="revoke"):
 
 
 class Hang(_Fault, frozen=True, kw_only=True, tag="hang"):
-    """A worker's engine never ends a batch any more; all else of the process lives on."""
+    """A worker's engine answers nothing any more; all else of the process lives on."""
 
     at_us: int
     worker_id: str
