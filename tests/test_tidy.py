@@ -18,6 +18,7 @@ PURE = {
     "cache": {"core", "errors", "cache"},
     "policy": {"core", "errors", "protocol", "cache", "policy"},
     "nodes": {"core", "errors", "protocol", "cache", "policy", "config", "nodes"},
+    "goodput": {"core", "errors", "goodput"},
 }
 """What each pure package may import of ours."""
 HOSTS = {
@@ -25,6 +26,7 @@ HOSTS = {
     "sim": {"runtime", "bench", "cli"},
     "engine": {"runtime", "sim", "nodes", "protocol", "cache", "policy", "bench", "cli"},
     "telemetry": {"runtime", "sim", "engine", "bench", "cli"},
+    "workload": {"runtime", "sim", "engine", "nodes", "bench", "cli"},
 }
 """What a host must not import of ours."""
 IMPURE = {

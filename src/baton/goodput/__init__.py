@@ -1,0 +1,1 @@
+"""Goodput under two clocks: records of finished requests, attainment, intervals, rate search."""
