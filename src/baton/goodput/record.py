@@ -1,6 +1,7 @@
 """What a client saw of one request, measured or simulated; every figure is derived from it."""
 
 from enum import StrEnum
+from itertools import pairwise
 
 import msgspec
 
@@ -50,4 +51,4 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     def gaps_us(self) -> tuple[int, ...]:
         """Times between consecutive content chunks (ITL)."""
         times = self.token_times_us
-        return tuple(b - a for a, b in zip(times, times[1:], strict=False))
+        return tuple(b - a for a, b in pairwise(times))
