@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from baton.core.digest import digest
-from baton.core.ids import Direction, Role
+from baton.core.ids import Direction, PromptOrder, Role
 from baton.errors import ConfigError
 
 MIB = 1 << 20
@@ -59,14 +59,38 @@ class WorkerConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     block_size: int = 16
     kv_nbytes: int = 512 * MIB
     """K/V pool per worker, in shared memory; capped at what its sequences could ever use."""
+    batch_policy: Literal[
+        "static",
+        "orca",
+        "sarathi",
+        "sarathi_serve",
+        "token_budget",
+        "prefill_first",
+        "decode_first",
+        "phase_pure",
+    ] = "sarathi_serve"
+    prompt_order: PromptOrder = PromptOrder.FCFS
+    """Which waiting prompt a phase_pure worker starts next: fcfs, sjf or ljf."""
     max_batch_tokens: int = 512
+    """Token budget of one step; whole-prompt policies run a longer prompt alone."""
     max_num_seqs: int = 32
+    age_override_ms: int = 0
+    """What has waited for so long is neither passed over nor preempted any more; 0: no limit."""
+    max_passed_over: int = 0
+    """Steps that may run one phase while a sequence of the other waits; 0: no limit."""
+    max_preemptions: int = 4
+    """How often one sequence may lose its blocks while another one could; 0: no limit."""
     max_reservations: int = 64
     growth_tokens: int = 256
     """Decode rows reserved beyond the prompt; more are allocated as they are needed."""
     prefix_caching: bool = True
     reuse_generated: bool = False
     """Index K/V of generated tokens too. Off keeps cached equal to recomputed, bit for bit."""
+
+    @property
+    def max_admitted(self) -> int:
+        """Requests that may decode here at once; a static batch needs its successor to gather."""
+        return self.max_num_seqs * (2 if self.batch_policy == "static" else 1)
 
 
 class TransferConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -184,6 +208,13 @@ def _validate(config: BatonConfig) -> None:
         "worker.block_size",
         f"{size} is not a power of two between 1 and 256",
     )
+    worker = config.worker
+    _require(
+        worker.prompt_order is PromptOrder.FCFS or worker.batch_policy == "phase_pure",
+        "worker.prompt_order",
+        f"{worker.prompt_order} orders the prompts of worker.batch_policy phase_pure only, "
+        f"not of {worker.batch_policy}",
+    )
     transfer = config.transfer
     _require(
         transfer.credit_nbytes >= transfer.chunk_nbytes,
@@ -245,7 +276,10 @@ def _validate_bounds(config: BatonConfig) -> None:
         "gateway": ("max_body_nbytes", "max_n", "max_prompts"),
     }
     positive = {"gateway": ("body_timeout_s", "stream_stall_s"), "cluster": ("start_timeout_s",)}
-    not_negative = {"worker": ("growth_tokens",), "model": ("max_model_len",)}
+    not_negative = {
+        "worker": ("growth_tokens", "age_override_ms", "max_passed_over", "max_preemptions"),
+        "model": ("max_model_len",),
+    }
     for table, least, remedy in (
         (at_least_one, 1, "use 1 or more"),
         (positive, 1e-9, "use a positive number"),

@@ -28,6 +28,14 @@ class Direction(StrEnum):
     PULL = "pull"
 
 
+class PromptOrder(StrEnum):
+    """In which order waiting prompts start: as they came, shortest first, or longest first."""
+
+    FCFS = "fcfs"
+    SJF = "sjf"
+    LJF = "ljf"
+
+
 class Schedule(StrEnum):
     """When bytes may move: as each layer is ready, or after the whole prompt (0x07, 0x08I)."""
 

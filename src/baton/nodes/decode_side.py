@@ -42,6 +42,8 @@ class DecodeSide:
         self._directory = directory
         self._local = local
         self.live: dict[str, Sequence] = {}
+        self._held: dict[str, tuple[Sequence, str]] = {}
+        """Finished, and held back until their whole static batch has finished."""
         self._leaving: dict[str, tuple[Sequence, str]] = {}
         self._digesting: dict[str, tuple[Sequence, str]] = {}
         self._digest_asked_us: dict[str, int] = {}
@@ -112,8 +114,23 @@ class DecodeSide:
             TokenRow(request_id=fence.request_id, generation=fence.generation, token=token)
         )
         reason = finish_reason(sequence.request, sequence.outputs, self._context.model)
-        if reason:
+        if reason and self._queue.policy.releases_together:
+            del self.live[sequence.key]
+            self._queue.remove(sequence)
+            self._held[sequence.key] = (sequence, reason)
+        elif reason:
             self._end(sequence, reason)
+
+    def release_held(self) -> None:
+        """Let a finished batch go once nobody of it is left in the engine's queue."""
+        if self._held and not self._queue.has_started:
+            for key in list(self._held):
+                self._end_held(key)
+
+    def _end_held(self, key: str) -> None:
+        sequence, reason = self._held.pop(key)
+        self.live[key] = sequence
+        self._end(sequence, reason)
 
     def flush(self) -> None:
         """Send the tokens of this step in one message, before anything said about their end."""
@@ -130,11 +147,13 @@ class DecodeSide:
             return True  # another reservation of this generation: there is none of it here
         if sequence is not None:
             self._end(sequence, "stop" if reason == "stop" else "cancelled")
+        elif fence.transfer_id in self._held:
+            self._end_held(fence.transfer_id)
         return sequence is not None or self._is_ending(fence.transfer_id)
 
     def sequences(self) -> list[Sequence]:
         """Every sequence that may hold blocks here: live, leaving the engine, or being digested."""
-        ending = [*self._leaving.values(), *self._digesting.values()]
+        ending = [*self._held.values(), *self._leaving.values(), *self._digesting.values()]
         return [*self.live.values(), *(sequence for sequence, _ in ending)]
 
     @property
@@ -148,7 +167,8 @@ class DecodeSide:
         return key in self.live or self._is_ending(key)
 
     def _is_ending(self, key: str) -> bool:
-        return key in self._leaving or key in self._digesting or key in self.ended
+        held = key in self._held or key in self._leaving or key in self._digesting
+        return held or key in self.ended
 
     def _end(self, sequence: Sequence, reason: str) -> None:
         sequence.ended = reason
@@ -223,7 +243,7 @@ class DecodeSide:
         """Say again that this is published, the tokens from an index on, and the end."""
         key, fence = message.fence.transfer_id, message.fence
         ended = self.ended.get(key)
-        sequence = self.live.get(key)
+        sequence = self._held[key][0] if key in self._held else self.live.get(key)
         if ended is not None:
             outputs, cached = ended.outputs, ended.done.usage.cached_tokens
         elif sequence is not None:

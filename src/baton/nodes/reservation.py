@@ -5,6 +5,7 @@ import msgspec
 from baton.core.manifest import Grant, choose_geometry
 from baton.core.messages import Reserve
 from baton.nodes.context import WorkerContext
+from baton.policy.batching.policies import POLICIES
 from baton.protocol.destination import DestinationTransfer
 
 
@@ -38,7 +39,9 @@ def reserve(
         reason = f"{num_tokens} tokens exceed the K/V pool of {capacity} tokens"
         return Denial(reason=reason, transient=False)
     left = max(1, request.sampling.max_tokens - len(message.output_token_ids))
-    wanted = num_tokens + min(left, max(1, context.worker.growth_tokens))
+    growth = left if POLICIES[context.worker.batch_policy].reserves_whole_length else 0
+    growth = growth or min(left, max(1, context.worker.growth_tokens))
+    wanted = num_tokens + growth
     # A prompt computed here needs at least its last row computed, to draw from it.
     visible = num_tokens - 1 if message.fence.colocated else num_tokens
     hashes = memory.hashes(request, request.prompt_token_ids)

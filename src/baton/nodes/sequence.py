@@ -28,6 +28,14 @@ class Sequence:
         self.num_computed = 0
         self.num_cached_tokens = 0
         self.in_batch = False
+        self.arrival = 0
+        """Its place in the order of arrival at this worker's engine, from 1."""
+        self.arrived_us = 0
+        self.last_rows_us = 0
+        self.num_iterations = 0
+        self.num_passed_over = 0
+        """Steps since its last rows that ran without it."""
+        self.num_preemptions = 0
         self.ended = ""
         """Why the sequence ended; set while a running batch may still write its blocks."""
 

@@ -78,6 +78,7 @@ class Worker:
         """Take one event at the host's time and return what the host must do, in order."""
         self.context.now_us = now_us
         self._dispatch(event)
+        self.decode.release_held()
         self.queue.start_batch()
         self.decode.flush()
         return self.context.take_effects()

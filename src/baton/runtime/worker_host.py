@@ -163,7 +163,7 @@ class WorkerHost:
             endpoint=self._channel.endpoint,
             model=self._engine.info,
             num_blocks=self._num_blocks,
-            max_num_seqs=self._spec.config.worker.max_num_seqs,
+            max_num_seqs=self._spec.config.worker.max_admitted,
             region=msgspec.msgpack.encode(self._region),
             control_key=self._spec.control_keys.public if self._spec.control_keys else b"",
         )
@@ -315,7 +315,7 @@ def num_pool_blocks(engine: Engine, spec: WorkerSpec) -> int:
     layout, worker = engine.info.layout, spec.config.worker
     affordable = worker.kv_nbytes // layout.bytes_per_block
     per_sequence = layout.num_blocks(engine.info.max_model_len) + 1
-    usable = per_sequence * (worker.max_num_seqs + worker.max_reservations)
+    usable = per_sequence * (worker.max_admitted + worker.max_reservations)
     blocks = min(affordable, usable)
     if blocks < 2:
         raise BatonError(

@@ -104,7 +104,7 @@ class SimWorker:
             endpoint="",
             model=self.world.model,
             num_blocks=self.num_blocks,
-            max_num_seqs=self.world.plan.worker.max_num_seqs,
+            max_num_seqs=self.world.plan.worker.max_admitted,
             region=b"",
         )
 
