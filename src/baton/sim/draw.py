@@ -5,9 +5,10 @@ from random import Random
 from msgspec.structs import replace
 
 from baton.config import RouterConfig, TransferConfig, WorkerConfig
-from baton.core.ids import Direction, Role
+from baton.core.ids import Direction, PromptOrder, Role
 from baton.core.request import Request, SamplingParams
 from baton.nodes.context import ROUTER
+from baton.policy.batching.policies import POLICIES
 from baton.sim.arithmetic import Truth, model_info
 from baton.sim.clock import Clock
 from baton.sim.faults import (
@@ -79,7 +80,25 @@ def draw_plan(seed: int) -> Plan:
     )
     plan = _with_faults(random, _with_requests(random, plan))
     plan = _with_second_turns(random, _with_wire(random, plan))
-    return _with_hostility(random, _with_questions(random, _with_pressure(random, plan)))
+    plan = _with_hostility(random, _with_questions(random, _with_pressure(random, plan)))
+    return _with_policy(Random(f"{seed} policy"), plan)
+
+
+def _with_policy(random: Random, plan: Plan) -> Plan:
+    """Half of the plans batch in another way than by default."""
+    if random.random() < 0.5:
+        return plan
+    policy = random.choice(sorted(POLICIES))
+    fcfs_only = policy != "phase_pure"
+    worker = replace(
+        plan.worker,
+        batch_policy=policy,
+        prompt_order=PromptOrder.FCFS if fcfs_only else random.choice(list(PromptOrder)),
+        age_override_ms=random.choice([0, 1, 50]),
+        max_passed_over=random.choice([0, 1, 4]),
+        max_preemptions=random.choice([0, 1, 4]),
+    )
+    return replace(plan, worker=worker)
 
 
 def _worker(random: Random, block_size: int) -> WorkerConfig:

@@ -79,7 +79,8 @@ def plan_lines(plan: Plan) -> list[str]:
         f"seed {plan.seed}: workers {' '.join(plan.worker_ids)}",
         f"  pools of {', '.join(map(str, plan.pools))} blocks of {worker.block_size} tokens, "
         f"{plan.num_layers} layers; "
-        f"batch {worker.max_batch_tokens} rows, {worker.max_num_seqs} sequences; "
+        f"{worker.batch_policy} batches of {worker.max_batch_tokens} rows, "
+        f"{worker.max_num_seqs} sequences; "
         f"prefix caching {worker.prefix_caching}, growth {worker.growth_tokens}",
         f"  {transfer.direction} {transfer.schedule}: chunk {transfer.chunk_nbytes} B, credit "
         f"{transfer.credit_nbytes} B, checksum {transfer.checksum}, lease {transfer.lease_ms} ms, "

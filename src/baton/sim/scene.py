@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from baton.config import RouterConfig, TransferConfig, WorkerConfig
-from baton.core.ids import Direction, Role
+from baton.core.ids import Direction, PromptOrder, Role
 from baton.sim.plan import Hardware, Plan
 
 _NUMBER: Callable[[str], Any] = int
@@ -19,6 +19,11 @@ OPTIONS: dict[str, Callable[[str], Any]] = {
     "layers": _NUMBER,
     "batch": _NUMBER,
     "seqs": _NUMBER,
+    "policy": str,
+    "order": PromptOrder,
+    "age": _NUMBER,
+    "passed_over": _NUMBER,
+    "preemptions": _NUMBER,
     "growth": _NUMBER,
     "chunk": _NUMBER,
     "credit": _NUMBER,
@@ -59,6 +64,11 @@ def calm_plan(options: Mapping[str, str]) -> Plan:
             block_size=get("block_size", 4),
             max_batch_tokens=get("batch", 64),
             max_num_seqs=get("seqs", 32),
+            batch_policy=get("policy", "sarathi_serve"),
+            prompt_order=get("order", PromptOrder.FCFS),
+            age_override_ms=get("age", 0),
+            max_passed_over=get("passed_over", 0),
+            max_preemptions=get("preemptions", 4),
             growth_tokens=get("growth", 4),
         ),
         transfer=TransferConfig(
