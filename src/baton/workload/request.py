@@ -27,6 +27,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     requests: tuple[WorkloadRequest, ...]
     tokens_per_hash: int = 0
     """Prompt tokens that one hash id stands for; 0 without hash ids."""
+    notes: tuple[str, ...] = ()
+    """What was left out, sorted, cut or assumed on the way from the source to these requests."""
 
     @property
     def duration_us(self) -> int:
