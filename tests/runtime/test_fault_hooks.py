@@ -10,6 +10,7 @@ import pytest
 from baton.core.messages import PeerDown
 from baton.runtime.channel import ipc_endpoint
 from baton.runtime.dataplane import Arena, DigestOrder, Finished, PutOrder, Received, ShmDataPlane
+from baton.runtime.diary import read_diary
 from baton.runtime.faults import FaultSpec, FaultyChannel, FaultyPlane, open_channel, open_plane
 
 SECONDS = 5.0
@@ -132,3 +133,43 @@ async def test_without_a_fault_spec_there_is_no_hook(tmp_path):
     assert type(plain).__name__ == "ControlChannel" and type(plane) is ShmDataPlane
     plain.close()
     plane.close()
+
+
+def test_a_slow_link_takes_its_time_and_a_diary_says_so(tmp_path):
+    link, diary = tmp_path / "link", tmp_path / "diary"
+    arenas = [Arena.create(name, NBYTES, epoch=1) for name in ("source", "destination")]
+    spec = FaultSpec(link=str(link), diary=str(diary))
+    source = FaultyPlane(checksum=True, faults=spec, place="source 1")
+    destination = ShmDataPlane()
+    order = PutOrder(
+        peer_id="destination",
+        peer_epoch=1,
+        reservation_id=3,
+        chunk_id=0,
+        direction="write",
+        runs=((0, 0, NBYTES),),
+    )
+    try:
+        here, there = source.register(arenas[0]), destination.register(arenas[1])
+        source.connect(there)
+        destination.connect(here)
+        source.put(order)
+        (free,) = _take(source, Finished)
+        link.write_text(str(NBYTES / 0.05))
+        source.put(order)
+        (slow,) = _take(source, Finished)
+        assert free.duration_us < 50_000 <= slow.duration_us < 500_000
+        link.write_text("1")
+        source.put(order)
+        source.cancel(3)
+        assert _take(source, Finished)[0].error, "a stop ends the wait of hours"
+    finally:
+        for plane in (source, destination):
+            plane.close()
+        for arena in arenas:
+            arena.close()
+    lines = read_diary(diary)
+    assert [line.what for line in lines] == ["put", "moved", "put", "moved", "put"]
+    assert [line.nbytes for line in lines] == [NBYTES] * 5
+    assert lines[3].duration_us == slow.duration_us
+    assert lines == sorted(lines, key=lambda line: line.at_us)

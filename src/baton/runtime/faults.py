@@ -1,7 +1,8 @@
 """Faults that a chaos run injects into real processes; without a FaultSpec none of this runs.
 
-No configuration can ask for one: a FaultSpec travels only from a chaos run to the router host and,
-in a WorkerSpec, to one life of a worker. Every injected fault is counted by its kind.
+No configuration can ask for one: a FaultSpec travels only from a chaos run or a measurement to the
+router host and, in a WorkerSpec, to one life of a worker. Every injected fault is counted by its
+kind.
 """
 
 import asyncio
@@ -14,7 +15,16 @@ import msgspec
 from baton.core.messages import Message
 from baton.runtime.channel import ControlChannel
 from baton.runtime.curve import CurveKeys
-from baton.runtime.dataplane import Completion, DigestOrder, Quiesced, Received, ShmDataPlane
+from baton.runtime.dataplane import (
+    Completion,
+    DigestOrder,
+    PutOrder,
+    Quiesced,
+    Received,
+    ShmDataPlane,
+)
+from baton.runtime.dataplane.pace import SlowLink
+from baton.runtime.diary import PlaneDiary
 
 _ARENA_LIMIT_NBYTES = 4096
 
@@ -34,6 +44,10 @@ class FaultSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of each chunk that a peer wrote here: one byte changes before it is read back."""
     fail_arena: bool = False
     """This life cannot allocate its arena, as if shared memory were full."""
+    link: str = ""
+    """A file with the bytes per second that this life's copies take at most; see SlowLink."""
+    diary: str = ""
+    """No fault: the data plane writes down every chunk in this file; see PlaneDiary."""
     gate: str = ""
     """Faults happen only while this file exists; empty is always."""
 
@@ -99,10 +113,14 @@ class FaultyChannel(ControlChannel):
 
 
 class FaultyPlane(ShmDataPlane):
-    """A data plane in whose region a byte of a landed chunk may change before it is read back."""
+    """A data plane in whose region a byte of a landed chunk may change before it is read back.
+
+    It may also be slow, and it may write down what it does.
+    """
 
     def __init__(self, *, checksum: bool, faults: FaultSpec, place: str) -> None:
-        super().__init__(checksum=checksum)
+        super().__init__(checksum=checksum, pace=SlowLink(faults.link) if faults.link else None)
+        self._diary = PlaneDiary(faults.diary) if faults.diary else None
         self.num_flips = 0
         self._faults = faults
         self._chance = random.Random(f"plane {faults.seed} {place}")
@@ -112,6 +130,8 @@ class FaultyPlane(ShmDataPlane):
         """See DataPlane.poll."""
         completions = super().poll()
         for completion in completions:
+            if self._diary is not None:
+                self._diary.ended(completion)
             if isinstance(completion, Received) and self._faults.is_active:
                 if self._chance.random() < self._faults.flip:
                     chunks = self._marked.setdefault(completion.reservation_id, set())
@@ -126,7 +146,23 @@ class FaultyPlane(ShmDataPlane):
         if order.chunk_id in chunks:
             chunks.discard(order.chunk_id)
             self._flip(order)
-        return super().digest(order)
+        handle = super().digest(order)
+        if self._diary is not None:
+            self._diary.summing(handle)
+        return handle
+
+    def put(self, order: PutOrder) -> int:
+        """See DataPlane.put."""
+        if self._diary is not None:
+            self._diary.ordered(order)
+        return super().put(order)
+
+    def close(self) -> None:
+        """See DataPlane.close."""
+        super().close()
+        if self._diary is not None:
+            self._diary.close()
+            self._diary = None
 
     def _flip(self, order: DigestOrder) -> None:
         region = self._transfer.region

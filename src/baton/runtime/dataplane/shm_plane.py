@@ -10,6 +10,7 @@ from baton.runtime.dataplane.arena import Arena
 from baton.runtime.dataplane.ledger import Ledger
 from baton.runtime.dataplane.meter import Meter
 from baton.runtime.dataplane.notify import Greeting, NotifyReceiver, NotifySender
+from baton.runtime.dataplane.pace import Pace
 from baton.runtime.dataplane.plane import (
     Completion,
     DigestOrder,
@@ -35,10 +36,16 @@ class ShmDataPlane:
     """`DataPlane` over shared memory. Poll from one thread; the other verbs from any.
 
     `notify_timeout_ms` bounds how long a put waits for room in a peer's notification buffer.
+    `pace` is called after each copy and may hold the transfer thread, as a slow link would.
     """
 
     def __init__(
-        self, *, checksum: bool = True, notify_timeout_ms: int = 2_000, capacity: int = _CAPACITY
+        self,
+        *,
+        checksum: bool = True,
+        notify_timeout_ms: int = 2_000,
+        capacity: int = _CAPACITY,
+        pace: Pace | None = None,
     ) -> None:
         self._lock = threading.Lock()
         self._connecting = threading.Lock()
@@ -56,6 +63,7 @@ class ShmDataPlane:
             self._find,
             hashed=checksum,
             notify_timeout_s=notify_timeout_ms / 1000,
+            pace=pace,
         )
 
     def register(

@@ -16,6 +16,7 @@ from baton.runtime.dataplane.checksum import checksum, copy_and_checksum
 from baton.runtime.dataplane.ledger import Ledger, Order, failed
 from baton.runtime.dataplane.meter import Meter
 from baton.runtime.dataplane.notify import RECORDS_PER_PACKET, NotifySender
+from baton.runtime.dataplane.pace import Pace
 from baton.runtime.dataplane.plane import (
     DigestOrder,
     Finished,
@@ -67,6 +68,7 @@ class TransferThread:
         *,
         hashed: bool,
         notify_timeout_s: float,
+        pace: Pace | None = None,
     ) -> None:
         self.region: Bytes | None = None
         self._ledger = ledger
@@ -74,6 +76,7 @@ class TransferThread:
         self._find = find
         self._hashed = hashed
         self._notify_timeout_s = notify_timeout_s
+        self._pace = pace
         self._wakes: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._retired: deque[Peer] = deque()
         self._waiting: set[Peer] = set()
@@ -167,6 +170,8 @@ class TransferThread:
         source, destination = sides if order.direction == "write" else (sides[1], sides[0])
         copy_started = time.perf_counter()
         value = copy_and_checksum(destination, source, hashed=self._hashed, stopped=self._stopped)
+        if self._pace is not None:
+            self._pace(sum(run[2] for run in runs), copy_started, self._stopped)
         copy_us = 1e6 * (time.perf_counter() - copy_started)
         if value is None:
             return failed(handle, order, self._ledger.stop or PlaneFault.CANCELLED), copy_us
