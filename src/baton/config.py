@@ -56,6 +56,9 @@ class ClusterConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=T
 class WorkerConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One worker's memory and batch bounds."""
 
+    threads: int = 1
+    """Cores of one engine. More than one needs cores that nothing else uses: every step waits for
+    the slowest thread. No bit of a deterministic model depends on it."""
     block_size: int = 16
     kv_nbytes: int = 512 * MIB
     """K/V pool per worker, in shared memory; capped at what its sequences could ever use."""
@@ -260,7 +263,7 @@ def _validate_cluster(cluster: ClusterConfig) -> None:
 
 def _validate_bounds(config: BatonConfig) -> None:
     at_least_one = {
-        "worker": ("kv_nbytes", "max_batch_tokens", "max_num_seqs", "max_reservations"),
+        "worker": ("threads", "kv_nbytes", "max_batch_tokens", "max_num_seqs", "max_reservations"),
         "transfer": ("chunk_nbytes", "credit_nbytes", "lease_ms", "retry_ms", "capability_ttl_ms"),
         "router": (
             "max_attempts",

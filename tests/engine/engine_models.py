@@ -88,9 +88,12 @@ def save_family(name: str, folder: Path, **overrides: Any) -> Path:
     return folder
 
 
-def load(folder: Path, block_size: int = 16, num_blocks: int = 96, **config: Any) -> Engine:
+def load(
+    folder: Path, block_size: int = 16, num_blocks: int = 96, threads: int = 1, **config: Any
+) -> Engine:
     """An engine over a private pool whose stale contents are poison."""
-    engine = Engine.load(folder, config=ModelConfig(name="test", **config), block_size=block_size)
+    settings = ModelConfig(name="test", **config)
+    engine = Engine.load(folder, config=settings, block_size=block_size, threads=threads)
     engine.bind_pool(None, num_blocks)
     engine.pool.tensor.fill_(float("nan"))
     return engine

@@ -118,7 +118,7 @@ def test_moved_blocks_continue_bit_for_bit(tiny, engine):
 
 
 def test_torch_path_is_invariant_too(tiny, monkeypatch):
-    monkeypatch.setattr(build, "make_ops", lambda config: TorchOps(batched=False))
+    monkeypatch.setattr(build, "make_ops", lambda config, threads: TorchOps(batched=False))
     engine = load(tiny)
     assert engine.deterministic, engine.deterministic_report
     ids = prompt(77, 1)

@@ -14,28 +14,33 @@ from baton.config import BatonConfig
 from baton.core.request import SamplingParams
 from baton.core.work import Batch, WorkItem
 from baton.engine.engine import Engine
+from baton.runtime.cores import thread_environment
 
 _STEPS = 16
 
 
 class _Start(msgspec.Struct, frozen=True, kw_only=True):
     model_path: str
-    core: int
+    cores: tuple[int, ...]
     config: BatonConfig
 
 
-async def start_bare(config: BatonConfig, model_path: Path, core: int) -> StepProcess:
-    """Start a bare engine pinned to `core`."""
-    start = _Start(model_path=str(model_path), core=core, config=config)
+async def start_bare(config: BatonConfig, model_path: Path, cores: tuple[int, ...]) -> StepProcess:
+    """Start a bare engine of `config.worker.threads` threads pinned to `cores`."""
+    start = _Start(model_path=str(model_path), cores=cores, config=config)
     command = (sys.executable, "-m", "baton.bench.bare_engine")
-    return await StepProcess.start("bare engine", command, msgspec.json.encode(start))
+    environment = thread_environment(config.worker.threads)
+    return await StepProcess.start("bare engine", command, msgspec.json.encode(start), environment)
 
 
 class BareEngine:
     """One engine over a private pool, driven step by step."""
 
     def __init__(self, path: Path, config: BatonConfig) -> None:
-        self._engine = Engine.load(path, config=config.model, block_size=config.worker.block_size)
+        worker = config.worker
+        self._engine = Engine.load(
+            path, config=config.model, block_size=worker.block_size, threads=worker.threads
+        )
         self._block_size = config.worker.block_size
         self._chunk = config.worker.max_batch_tokens
         self._num_blocks = config.worker.kv_nbytes // self._engine.info.layout.bytes_per_block
@@ -82,7 +87,7 @@ class BareEngine:
 
 def _main() -> None:
     start = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Start)
-    os.sched_setaffinity(0, {start.core})
+    os.sched_setaffinity(0, start.cores)
     engine = BareEngine(Path(start.model_path), start.config)
     print("ready", flush=True)
     for line in sys.stdin.buffer:

@@ -9,8 +9,8 @@ from baton.bench.steps import Case
 from baton.bench.traffic import make_request, prompt_of, run_together
 from baton.config import load_config
 from baton.errors import BatonError
+from baton.runtime.cores import share_cores
 from baton.runtime.deployment import Deployment, deploy
-from baton.runtime.supervisor import share_cores
 
 STEPS = 24
 
@@ -34,8 +34,8 @@ async def measure_overhead(
     served: dict[Case, list[float]] = {case: [] for case in cases}
     async with deploy(config, lambda *_: None) as deployment:
         await deployment.wait_ready(config.cluster.start_timeout_s)
-        core = share_cores(len(config.cluster.roles))[-1][0]
-        bench = await start_bare(config, deployment.model_path, core)
+        cores = share_cores(len(config.cluster.roles), config.worker.threads)[-1]
+        bench = await start_bare(config, deployment.model_path, cores)
         try:
             for number in range(rounds):
                 for case in cases:

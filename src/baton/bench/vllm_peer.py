@@ -17,7 +17,7 @@ from baton.bench.bare_engine import start_bare
 from baton.bench.steps import Case, StepProcess
 from baton.config import load_config
 from baton.engine.loader import resolve_model
-from baton.runtime.supervisor import share_cores
+from baton.runtime.cores import share_cores
 
 CASES = tuple(Case(batch=batch, context=512) for batch in (0, 1, 4, 16))
 
@@ -29,7 +29,7 @@ async def compare(
     config = load_config(None, [f'model.name="{model}"'])
     path = resolve_model(model)
     core = share_cores(1)[0][0]
-    ours = await start_bare(config, path, core)
+    ours = await start_bare(config, path, (core,))
     theirs = await _start_vllm(vllm_python, path, core)
     times: dict[Case, list[tuple[float, float]]] = {case: [] for case in CASES}
     try:

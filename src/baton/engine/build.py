@@ -34,7 +34,9 @@ class Built:
     reference: Callable[[], Reference]
 
 
-def build(path: Path, config: ModelConfig, block_size: int, report: Progress) -> Built:
+def build(
+    path: Path, config: ModelConfig, block_size: int, report: Progress, threads: int = 1
+) -> Built:
     """Load and pack the model in `path`; see Engine.load for what it raises."""
     _check_device(config)
     report("load", 0.1)
@@ -52,7 +54,7 @@ def build(path: Path, config: ModelConfig, block_size: int, report: Progress) ->
         )  # fmt: skip
         max_len = _max_model_len(config, shape)
         obstacle = _obstacle(config)
-        forward = make_forward(model, config, shape, max_len, canonical=not obstacle)
+        forward = make_forward(model, config, shape, max_len, not obstacle, threads)
         if not obstacle:
             forward.min_rows, obstacle = linear.settle_min_rows(forward.linears)
         _first_step(forward, layout, settings.model_type)
@@ -75,14 +77,14 @@ def build(path: Path, config: ModelConfig, block_size: int, report: Progress) ->
             references.append(make_reference(again, shape.vocab_size))
         return references[0]
 
-    return Built(info, forward, _describe(obstacle, forward), reference)
+    return Built(info, forward, _describe(obstacle, forward, threads), reference)
 
 
 def make_forward(
-    model: Any, config: ModelConfig, shape: Shape, max_len: int, canonical: bool
+    model: Any, config: ModelConfig, shape: Shape, max_len: int, canonical: bool, threads: int
 ) -> Forward:
     """The fused forward for plain decoders, the transformers modules for the rest."""
-    ops = make_ops(config)
+    ops = make_ops(config, threads)
     attention = Attention(ops, canonical)
     packed = config.device == "cpu" and config.dtype == "float32" and linear.packing_available()
     min_rows = linear.FALLBACK_MIN_ROWS if canonical else 1
@@ -90,24 +92,26 @@ def make_forward(
     if is_plain(model):
         forward = PlainForward(model, ops, attention, max_len, min_rows, packed)
     else:
+        pad_threads = threads if canonical else 0
         forward = GenericForward(
-            model, ops, attention, shape.num_layers, min_rows, packed, pad_vectors=canonical
+            model, ops, attention, shape.num_layers, min_rows, packed, pad_threads
         )
     if packed and forward.linears:
         forward.min_rows = linear.tune_min_rows(forward.linears)
     return forward
 
 
-def make_ops(config: ModelConfig) -> TorchOps:
+def make_ops(config: ModelConfig, threads: int) -> TorchOps:
     """Numba kernels for float32 on a CPU where numba is installed; torch otherwise."""
     if config.device != "cpu":
         return TorchOps(batched=True)
     if config.dtype == "float32":
         try:
             from baton.engine.numba_ops import NumbaOps
+            from baton.engine.team_ops import TeamOps
         except (ImportError, RuntimeError):  # absent, or nowhere to keep compiled kernels
             return TorchOps(batched=False)
-        return NumbaOps()
+        return TeamOps(threads) if threads > 1 else NumbaOps()
     return TorchOps(batched=False)
 
 
@@ -152,8 +156,8 @@ def _obstacle(config: ModelConfig) -> str:
     return ""
 
 
-def _describe(obstacle: str, forward: Forward) -> str:
-    kind = type(forward).__name__
+def _describe(obstacle: str, forward: Forward, threads: int) -> str:
+    kind = f"{type(forward).__name__}, {threads} thread{'s' if threads > 1 else ''}"
     if obstacle:
         return f"not deterministic: {obstacle} ({kind})"
     return (

@@ -42,17 +42,19 @@ class Engine:
         *,
         config: ModelConfig,
         block_size: int,
+        threads: int = 1,
         progress: Callable[[str, float], None] | None = None,
     ) -> "Engine":
         """Load the model in folder `path` for blocks of `block_size` tokens.
 
-        Uses one thread of this process. Raises ModelRefused for a model that cannot be served
-        exactly (with `config.self_test`, after proving it on this machine), and ConfigError for
-        a configuration that cannot work.
+        Computes with `threads` threads, which changes no bit of a deterministic model; the setting
+        is the process's, so all engines of one process must agree. Raises ModelRefused for a model
+        that cannot be served exactly (with `config.self_test`, after proving it on this machine),
+        and ConfigError for a configuration that cannot work.
         """
-        torch.set_num_threads(1)
+        torch.set_num_threads(threads)
         report = progress or _silent
-        engine = cls(build(path, config, block_size, report))
+        engine = cls(build(path, config, block_size, report, threads))
         if config.self_test:
             report("self-test", 0.9)
             engine._prove()

@@ -94,7 +94,7 @@ class GenericForward:
 
     def __init__(
         self, model: Any, ops: TorchOps, attention: Attention, num_layers: int, min_rows: int,
-        packed: bool, pad_vectors: bool,
+        packed: bool, pad_threads: int,
     ) -> None:  # fmt: skip
         from transformers import AttentionInterface
 
@@ -103,7 +103,7 @@ class GenericForward:
         self._model, self._ops, self.attention = model, ops, attention
         self.device = str(model.device)
         self._num_layers, self.min_rows = num_layers, min_rows
-        self._multiple = _row_multiple(model.config) if pad_vectors else 1
+        self._multiple = _row_multiple(model.config, pad_threads) if pad_threads else 1
         self.linears = _replace_linears(model, min_rows, packed)
 
     def pad(self, num_rows: int) -> int:
@@ -133,12 +133,16 @@ class GenericForward:
         return logits
 
 
-def _row_multiple(config: Any) -> int:
-    """Rows after which every tensor of the model is a whole number of vectors."""
+def _row_multiple(config: Any, threads: int) -> int:
+    """Rows after which every tensor of the model is a whole number of vectors.
+
+    Torch shares an element-wise loop among 1 to `threads` threads: each share must be whole too.
+    """
+    vectors = _VECTOR * math.lcm(*range(1, threads + 1))
     names = ("hidden_size", "intermediate_size", "moe_intermediate_size", "head_dim")
     widths = [getattr(config, name, None) for name in names]
-    common = math.gcd(_VECTOR, *(width for width in widths if isinstance(width, int)))
-    return _VECTOR // common
+    common = math.gcd(vectors, *(width for width in widths if isinstance(width, int)))
+    return vectors // common
 
 
 def _replace_linears(model: nn.Module, min_rows: int, packed: bool) -> list[Linear]:

@@ -83,15 +83,17 @@ def tune_min_rows(linears: Sequence[Linear]) -> int:
         # Enough to come from memory, as in a step, rather than from a cache.
         if nbytes > _TIMED_NBYTES:
             break
+    # One thread's own time ignores its neighbours; of several threads only the wall knows.
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     best, best_s = _CANDIDATE_ROWS[0], float("inf")
     for rows in _CANDIDATE_ROWS:
         inputs = {linear.in_features: torch.ones(rows, linear.in_features) for linear in timed}
         elapsed = []
         for _ in range(3):
-            start = time.thread_time()
+            start = clock()
             for linear in timed:
                 linear.multiply(inputs[linear.in_features])
-            elapsed.append(time.thread_time() - start)
+            elapsed.append(clock() - start)
         # A larger minimum must win clearly: it also makes small batches compute idle rows.
         if min(elapsed) < 0.95 * best_s:
             best, best_s = rows, min(elapsed)

@@ -15,6 +15,7 @@ import msgspec
 
 from baton.config import BatonConfig
 from baton.errors import BatonError, ConfigError
+from baton.runtime.cores import check_cores
 from baton.runtime.descriptors import raise_descriptor_limit
 from baton.runtime.faults import FaultSpec
 from baton.runtime.lines import LINE_NBYTES_MAX, read_lines
@@ -117,6 +118,7 @@ async def deploy(
     Without `start_workers` the caller starts them, once what else may fail quickly has not.
     Faults are for chaos runs: `faults_of(worker_id, epoch)` is asked at the start of each life.
     """
+    check_cores(config)  # what cannot fit is refused before a model is fetched
     raise_descriptor_limit()
     model_path = await prepare_model(config.model.name, progress)
     if trace_dir is not None:

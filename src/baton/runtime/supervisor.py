@@ -14,8 +14,8 @@ import msgspec
 
 from baton.config import BatonConfig
 from baton.core.ids import Role
-from baton.errors import ConfigError
 from baton.runtime.channel import control_endpoint
+from baton.runtime.cores import thread_environment, worker_cores
 from baton.runtime.curve import CurveKeys, mint_keys
 from baton.runtime.dataplane import sweep_orphans
 from baton.runtime.faults import FaultSpec
@@ -80,11 +80,11 @@ class Supervisor:
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
         self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        roles = config.cluster.roles
-        shares = share_cores(len(roles)) if config.cluster.pin_cores else [()] * len(roles)
         self.workers = [
-            ManagedWorker(f"{role}-{ordinal}", ordinal, role, shares[ordinal])
-            for ordinal, role in enumerate(roles)
+            ManagedWorker(f"{role}-{ordinal}", ordinal, role, cores)
+            for ordinal, (role, cores) in enumerate(
+                zip(config.cluster.roles, worker_cores(config), strict=True)
+            )
         ]
 
     def start(self) -> None:
@@ -172,7 +172,7 @@ class Supervisor:
                 stdout=PIPE,
                 limit=LINE_NBYTES_MAX,
                 start_new_session=True,
-                env={**os.environ, **_thread_environment()},
+                env={**os.environ, **thread_environment(self._config.worker.threads)},
             )
         except OSError as error:
             # Without descriptors or processes there is no worker now; there may be one later.
@@ -217,19 +217,3 @@ class Supervisor:
             faults=self._faults_of(worker.worker_id, worker.epoch),
             config=self._config,
         )
-
-
-def share_cores(count: int) -> list[tuple[int, ...]]:
-    """Give each worker its own core where there are enough, else share them round-robin.
-
-    An engine uses one thread: two engines with two threads each are several times slower.
-    """
-    cores = sorted(os.sched_getaffinity(0))
-    if not cores:
-        raise ConfigError("cluster: no CPU core is available to this process")
-    return [(cores[index % len(cores)],) for index in range(count)]
-
-
-def _thread_environment() -> dict[str, str]:
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-    return dict.fromkeys(names, "1")

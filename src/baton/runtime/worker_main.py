@@ -58,6 +58,7 @@ def _load(spec: WorkerSpec) -> Engine:
         Path(spec.model_path),
         config=spec.config.model,
         block_size=spec.config.worker.block_size,
+        threads=spec.config.worker.threads,
         progress=lambda stage, fraction: _report(WorkerReport(stage=stage, fraction=fraction)),
     )
 
