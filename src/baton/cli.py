@@ -10,7 +10,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from baton import __version__
+from baton import __version__, cli_profile
 from baton.config import BatonConfig, load_config
 from baton.errors import BatonError, ConfigError
 
@@ -263,6 +263,9 @@ def options(
 def version() -> None:
     """Print the version."""
     _console.print(__version__)
+
+
+cli_profile.register(app)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import msgspec
 from baton.bench.bare_engine import start_bare
 from baton.bench.steps import Case
 from baton.bench.traffic import make_request, prompt_of, run_together
-from baton.config import load_config
+from baton.config import BatonConfig, load_config
 from baton.errors import BatonError
 from baton.runtime.cores import share_cores
 from baton.runtime.deployment import Deployment, deploy
@@ -29,7 +29,13 @@ async def measure_overhead(
     model: str, cases: list[Case], rounds: int, overrides: list[str]
 ) -> list[OverheadRow]:
     """Alternate bare and served steps of the same shapes on the same core, `rounds` times."""
-    config = load_config(None, [f'model.name="{model}"', *overrides])
+    return await measure_steps(
+        load_config(None, [f'model.name="{model}"', *overrides]), cases, rounds
+    )
+
+
+async def measure_steps(config: BatonConfig, cases: list[Case], rounds: int) -> list[OverheadRow]:
+    """The same for a whole configuration."""
     bare: dict[Case, list[float]] = {case: [] for case in cases}
     served: dict[Case, list[float]] = {case: [] for case in cases}
     async with deploy(config, lambda *_: None) as deployment:

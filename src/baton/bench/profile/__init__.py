@@ -1,0 +1,1 @@
+"""`baton profile`: measures steps, transfer, overhead and contention, and fits what they cost."""
