@@ -54,9 +54,9 @@ class SimEngine:
         return isinstance(fault, EngineFault)
 
     def _layer_us(self, batch: Batch) -> int:
-        hardware, num_layers = self._worker.hardware, self._worker.layout.num_layers
-        step_us = hardware.step_us + hardware.row_us * batch.num_rows
-        return step_us * self._worker.slowness // num_layers
+        worker = self._worker
+        step_us = worker.world.step_time.step_us(batch, worker.world.is_neighbour_busy(worker))
+        return step_us * worker.slowness // worker.layout.num_layers
 
     def _layer(self, batch: Batch, layer: int, failing: bool) -> None:
         if self.hangs:

@@ -34,6 +34,7 @@ from baton.sim.faults import (
 from baton.sim.network import Network
 from baton.sim.observer import Observer
 from baton.sim.plan import Arrival, Plan
+from baton.sim.step_time import LinearStepTime, StepTime
 from baton.sim.timeline import Timeline
 from baton.sim.worker import SimWorker
 
@@ -49,8 +50,10 @@ class World:
         self,
         plan: Plan,
         observers: Sequence[Observer] = (),
+        step_time: StepTime | None = None,
     ) -> None:
         self.plan = plan
+        self.step_time = step_time or LinearStepTime(plan.hardware)
         signer, self.verifier = _keys(plan)
         self.observers = observers
         self.timeline = Timeline()
@@ -158,6 +161,10 @@ class World:
         self.timeline.after(
             noticed_after_us + down_us, lambda: self._start(worker_id, worker.ordinal)
         )
+
+    def is_neighbour_busy(self, worker: SimWorker) -> bool:
+        """Whether any other engine of this machine computes now."""
+        return any(other.engine.is_busy for other in self.workers.values() if other is not worker)
 
     def _watch(self) -> None:
         """The supervisor ends workers that live but do not answer."""
