@@ -1,0 +1,109 @@
+"""What the client of one replayed request sees, as a record."""
+
+import msgspec
+
+from baton.core.delivery import Delivery, Failed, Finished, Started, Tokens
+from baton.core.request import Request, SamplingParams
+from baton.goodput.record import Outcome, RequestRecord
+from baton.sim.replay.setup import ReplaySetup
+from baton.workload.prompts import prompt_tokens
+from baton.workload.request import Workload
+
+
+class ReplayClient:
+    """Sends one request and notes every chunk; it waits for nothing and never gives up."""
+
+    def __init__(self, workload: Workload, index: int, start_us: int, setup: ReplaySetup) -> None:
+        self._workload, self._index = workload, index
+        self._wanted = workload.requests[index]
+        self._start_us, self._setup = start_us, setup
+        self.request_id = f"r{index}"
+        self._token_times_us: list[int] = []
+        self._num_output_tokens = 0
+        self._mode = ""
+        self._end: tuple[int, Outcome, str] | None = None
+
+    @property
+    def send_at_us(self) -> int:
+        """When the request leaves the client."""
+        return self._start_us + self._wanted.arrival_us
+
+    def request(self) -> Request | None:
+        """The request as the gateway makes it, or None when the context cannot hold it."""
+        wanted, setup = self._wanted, self._setup
+        room = setup.max_model_len - wanted.num_prompt_tokens
+        if wanted.num_prompt_tokens < 1 or room < max(1, wanted.num_output_tokens):
+            return None
+        return Request(
+            request_id=self.request_id,
+            prompt_token_ids=prompt_tokens(
+                wanted,
+                vocab_size=setup.vocab_size,
+                tokens_per_hash=self._workload.tokens_per_hash,
+                seed=setup.seed,
+                index=self._index,
+            ),
+            sampling=SamplingParams(
+                max_tokens=max(1, wanted.num_output_tokens), temperature=0.0, ignore_eos=True
+            ),
+        )
+
+    def refuse(self, now_us: int) -> None:
+        """The gateway answers 400 before the router hears of it."""
+        wanted = self._wanted
+        text = (
+            f"context_length_exceeded: {wanted.num_prompt_tokens} and {wanted.num_output_tokens} "
+            f"tokens in a context of {self._setup.max_model_len}"
+        )
+        self._end = (now_us, Outcome.FAILED, text)
+
+    def on_delivery(self, delivery: Delivery, at_us: int) -> None:
+        """Something reaches the client now."""
+        match delivery:
+            case Started(mode=mode):
+                self._mode = str(mode)
+            case Tokens(tokens=tokens):
+                self._token_times_us.append(at_us - self._start_us)
+                self._num_output_tokens += len(tokens)
+            case Finished(usage=usage):
+                self._num_output_tokens = usage.completion_tokens
+                self._end = (at_us, Outcome.COMPLETED, "")
+            case Failed(code=code, message=message):
+                self._end = (at_us, Outcome.FAILED, f"{code}: {message}")
+
+    @property
+    def is_over(self) -> bool:
+        """The request has its one end."""
+        return self._end is not None
+
+    def record(self) -> RequestRecord:
+        """Times from the start of the run."""
+        assert self._end is not None
+        end_us, outcome, error = self._end
+        return RequestRecord(
+            request_id=self.request_id,
+            scheduled_us=self._wanted.arrival_us,
+            sent_us=self._wanted.arrival_us,
+            token_times_us=tuple(self._token_times_us),
+            end_us=end_us - self._start_us,
+            num_prompt_tokens=self._wanted.num_prompt_tokens,
+            num_output_tokens=self._num_output_tokens,
+            outcome=outcome,
+            error=error,
+            mode=self._mode,
+        )
+
+
+class ReplayCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay did, beside its records."""
+
+    num_steps: dict[str, int]
+    """Engine steps by worker."""
+    busy_us: dict[str, int]
+    """Time in which each engine computed."""
+    moved_nbytes: int
+    """K/V bytes between workers."""
+    num_actions: int
+    """Events of the timeline: what a replay's own time grows with."""
+    counters: dict[str, int]
+    """Named outcomes of the router and of every worker."""

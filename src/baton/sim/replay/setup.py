@@ -1,0 +1,106 @@
+"""What a replay runs on: roles, configurations, memory, and the delays around the workers."""
+
+import msgspec
+
+from baton.config import BatonConfig, RouterConfig, TransferConfig, WorkerConfig
+from baton.core.ids import Role
+from baton.core.layout import KVLayout, ModelInfo
+from baton.errors import ConfigError
+from baton.policy.service_profile import ServiceProfile
+
+
+class Delays(msgspec.Struct, frozen=True, kw_only=True):
+    """What lies between the parts of a deployment, in microseconds."""
+
+    control_us: int = 150
+    """One message between two processes."""
+    gateway_in_us: int = 500
+    """From the client's request to the router: HTTP, validation, tokens."""
+    gateway_out_us: int = 300
+    """From the router's tokens to the client's chunk."""
+
+
+class ReplaySetup(msgspec.Struct, frozen=True, kw_only=True):
+    """A deployment to replay a workload on; equal setups and workloads give equal records."""
+
+    roles: tuple[Role, ...] = (Role.PREFILL, Role.DECODE)
+    worker: WorkerConfig = WorkerConfig()
+    transfer: TransferConfig = TransferConfig()
+    router: RouterConfig = RouterConfig()
+    delays: Delays = Delays()
+    max_model_len: int = 8192
+    vocab_size: int = 32_000
+    """Prompts are drawn from so many tokens."""
+    num_blocks: int = 0
+    """K/V blocks of each worker; 0 takes what `worker.kv_nbytes` buys of the profiled layout."""
+    shares_memory: bool = True
+    """The workers are neighbours on one machine: a busy one slows the others down."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        roles = set(self.roles)
+        if roles != {Role.MIXED} and roles != {Role.PREFILL, Role.DECODE}:
+            raise ConfigError(
+                f"setup.roles is {[str(role) for role in self.roles]}; use at least one prefill "
+                "and one decode worker, or only mixed workers"
+            )
+        for name in ("max_model_len", "vocab_size"):
+            if getattr(self, name) < 2:
+                raise ConfigError(f"setup.{name} is {getattr(self, name)}; it must be at least 2")
+        if self.num_blocks < 0:
+            raise ConfigError(f"setup.num_blocks is {self.num_blocks}; use 0 or more")
+        for name in self.delays.__struct_fields__:
+            if getattr(self.delays, name) < 0:
+                raise ConfigError(f"setup.delays.{name} is negative; use 0 or more")
+
+    @classmethod
+    def from_config(
+        cls, config: BatonConfig, *, max_model_len: int, seed: int = 0
+    ) -> "ReplaySetup":
+        """What this configuration would serve."""
+        return cls(
+            roles=config.cluster.roles,
+            worker=config.worker,
+            transfer=config.transfer,
+            router=config.router,
+            max_model_len=max_model_len,
+            seed=seed,
+        )
+
+    @property
+    def worker_ids(self) -> tuple[str, ...]:
+        """Ids of the workers, in start order."""
+        return tuple(f"{role}-{number}" for number, role in enumerate(self.roles))
+
+    def layout(self, profile: ServiceProfile) -> KVLayout:
+        """The profiled layout in this setup's blocks; their size costs a step next to nothing."""
+        layout = profile.subject.shape.layout
+        return msgspec.structs.replace(layout, block_size=self.worker.block_size)
+
+    def model(self, profile: ServiceProfile) -> ModelInfo:
+        """The profiled model as every worker announces it. It never ends a text by itself."""
+        return ModelInfo(
+            name=profile.subject.identity.model,
+            max_model_len=self.max_model_len,
+            vocab_size=self.vocab_size,
+            eos_token_ids=(),
+            identity=profile.subject.identity,
+            layout=self.layout(profile),
+            dtype=profile.subject.dtype,
+            deterministic=profile.subject.kernels.deterministic,
+        )
+
+    def pool_blocks(self, profile: ServiceProfile) -> int:
+        """Blocks of each worker's pool, bounded as a real worker bounds them."""
+        if self.num_blocks:
+            return self.num_blocks
+        layout = self.layout(profile)
+        most = self.worker.max_admitted + self.worker.max_reservations
+        usable = (layout.num_blocks(self.max_model_len) + 1) * most
+        blocks = min(self.worker.kv_nbytes // layout.bytes_per_block, usable)
+        if blocks < 2:
+            raise ConfigError(
+                f"worker.kv_nbytes {self.worker.kv_nbytes} holds {blocks} blocks of "
+                f"{layout.bytes_per_block} bytes; raise it to at least {2 * layout.bytes_per_block}"
+            )
+        return blocks
