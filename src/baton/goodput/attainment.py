@@ -87,6 +87,13 @@ class Attainment(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def judge_each(
+    records: Sequence[RequestRecord], targets: SLOTargets, counting: Counting | None = None
+) -> list[Met]:
+    """What each counted request met, in order of schedule; for intervals over repetitions."""
+    return [_met(record, targets) for record in counted(records, counting or Counting())]
+
+
 def judge(
     records: Sequence[RequestRecord],
     targets: SLOTargets,
@@ -108,7 +115,7 @@ def judge(
     span_us = duration_us if duration_us is not None else _span_us(chosen)
     if span_us < 1:
         raise ConfigError(f"duration_us = {span_us}: a goodput needs a duration above 0")
-    met = [_met(record, targets) for record in chosen]
+    met = judge_each(records, targets, counting)
 
     def fraction(num_met: int) -> Estimate:
         return bootstrap_proportion(num_met, len(met), sampling)

@@ -88,6 +88,8 @@ def is_single_token(record: RequestRecord) -> bool:
 def after_warmup(records: Sequence[RequestRecord], counting: Counting) -> list[RequestRecord]:
     """The rest, in order of their schedule."""
     ordered = sorted(records, key=lambda record: record.scheduled_us)[counting.num_warmup :]
+    if not counting.warmup_us:
+        return ordered
     return [record for record in ordered if record.scheduled_us >= counting.warmup_us]
 
 
