@@ -10,7 +10,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from baton import __version__, cli_profile
+from baton import __version__, cli_profile, cli_race
 from baton.config import BatonConfig, load_config
 from baton.errors import BatonError, ConfigError
 
@@ -112,15 +112,15 @@ def compare(
     raise typer.Exit(command.compare_command(plan, _console, json_out))
 
 
-def _check_writable(path: Path | None) -> None:
-    """Refuse a --json file before the run and not after it: only opening it tells."""
+def check_writable(path: Path | None, flag: str = "--json") -> None:
+    """Refuse a file before the run and not after it: only opening it tells."""
     if path is None:
         return
     existed = path.exists()
     try:
         path.open("ab").close()
     except OSError as error:
-        raise ConfigError(f"--json {path} cannot be written: {error.strerror}") from error
+        raise ConfigError(f"{flag} {path} cannot be written: {error.strerror}") from error
     if not existed:
         path.unlink(missing_ok=True)
 
@@ -154,7 +154,7 @@ def vopr(
         raise ConfigError("--story prints the events of one seed; name it with --seed")
     count = seeds if seeds is not None or minutes is not None else 1000
     seconds = None if minutes is None else 60 * minutes
-    _check_writable(json_out)
+    check_writable(json_out)
     code, tally = report.run_range(
         start or 0, count, _console, seconds=seconds, jobs=jobs or 0, shrinking=shrinking
     )
@@ -217,7 +217,7 @@ def chaos(
     from baton.bench.chaos.command import chaos_command
 
     loaded = _load(config, overrides, model)
-    _check_writable(json_out)
+    check_writable(json_out)
     code = chaos_command(
         loaded,
         _console,
@@ -266,6 +266,7 @@ def version() -> None:
 
 
 cli_profile.register(app)
+cli_race.register(app)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What a chaos run says while it runs."""
+"""What a long run says while it runs."""
 
 import time
 
@@ -9,10 +9,10 @@ from rich.status import Status
 class Progress:
     """A line for every stage, and on a terminal a status that also shows the faults."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, name: str = "chaos") -> None:
         self._console = console
         self._started_s = time.monotonic()
-        self.status = Status("chaos", console=console, spinner="dots")
+        self.status = Status(name, console=console, spinner="dots")
 
     def stage(self, text: str) -> None:
         """Something begins or is over: worth a line, with the time since the start."""

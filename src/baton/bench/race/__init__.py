@@ -1,0 +1,1 @@
+"""`baton race`: the same requests through colocated and split arms on the same cores."""

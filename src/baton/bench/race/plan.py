@@ -1,0 +1,40 @@
+"""What a race measures, and for how long."""
+
+import msgspec
+
+from baton.errors import ConfigError
+
+
+class RacePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Targets are multiples of the split arm's unloaded clocks unless `goodput` names them."""
+
+    repetitions: int = 3
+    duration_s: float = 12.0
+    seed: int = 1
+    attainment: float = 0.9
+    ttft_scale: float = 6.0
+    tpot_scale: float = 1.5
+    goodput: str = ""
+    rates: tuple[float, ...] = ()
+    """Offered rates; empty: fractions of the split arm's capacity."""
+    load_fractions: tuple[float, ...] = (0.3, 0.55, 0.8)
+    budget: int = 64
+    """Token budget of the chunked arms."""
+    budgets: tuple[int, ...] = (32, 64, 128, 256)
+    """Token budgets of X2."""
+    stream_tokens: int = 240
+    contests: tuple[str, ...] = ("long-prompt", "short-prompt")
+    with_streams: bool = True
+    safety_margin_ms: float = 0.0
+    profile: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("repetitions", "duration_s", "ttft_scale", "tpot_scale", "stream_tokens"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"race: {name} = {getattr(self, name)}; use a number above 0")
+        if not 0 < self.attainment <= 1:
+            raise ConfigError(f"--attainment {self.attainment:g}: a fraction above 0, at most 1")
+        if self.safety_margin_ms < 0:
+            raise ConfigError(f"--safety-margin-ms {self.safety_margin_ms:g}: must not be negative")
+        if any(budget < 2 for budget in (self.budget, *self.budgets)):
+            raise ConfigError("--budget: a token budget is at least 2")

@@ -1,0 +1,5 @@
+"""placeholder"""
+
+
+def predict(*a):
+    return ()
