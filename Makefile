@@ -8,7 +8,7 @@ ARGS ?=
 RUN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check smoke docs compare chaos vopr explore mutants bench-handoff clean
+.PHONY: help setup serve test check smoke docs compare chaos profile race vopr explore mutants effects bench-handoff clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -52,6 +52,16 @@ mutants: setup ## plant every bug of the catalogue; each must be noticed by its 
 
 chaos: setup ## inject faults into a real deployment under load and judge every answer
 	$(RUN)/baton chaos $(ARGS)
+
+effects: setup ## measure what handing K/V over does on this machine (ARGS="--only x7,x11")
+	$(RUN)/python -m baton.bench.effects --model $(MODEL) $(ARGS)
+
+profile: setup ## measure what steps cost on this machine and fit a service profile
+	$(RUN)/baton profile --model $(MODEL) $(ARGS)
+
+race: setup ## race colocated arms against the split on the same cores; writes race.html and race.json
+	$(RUN)/baton race --model $(MODEL) --html race.html --json race.json \
+		$(addprefix --profile ,$(wildcard baton-profile-$(MODEL)*.json)) $(ARGS)
 
 bench-handoff: setup ## measure the handoff, the engine and the gateway against their limits
 	$(RUN)/python -m baton.bench.handoff $(ARGS)

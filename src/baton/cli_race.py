@@ -35,7 +35,7 @@ def race(
     budget: Annotated[int, typer.Option(help="token budget of the chunked arms")] = 64,
     safety_margin_ms: Annotated[float, typer.Option(help="that the net margin must exceed")] = 0.0,
     profile: Annotated[
-        Path | None, typer.Option(help="service profile: simulate every cell, too")
+        list[Path] | None, typer.Option(help="service profile, repeatable: simulate cells, too")
     ] = None,
     streams: Annotated[bool, typer.Option("--streams/--no-streams", help="X1 and X2")] = True,
     seed: Annotated[int, typer.Option(help="of lengths, arrivals and prompts", min=0)] = 1,
@@ -72,7 +72,7 @@ def race(
         with_streams=streams,
         contests=tuple(workload or RacePlan().contests),
         safety_margin_ms=safety_margin_ms,
-        profile=str(profile or ""),
+        profiles=tuple(str(path) for path in profile or ()),
     )
     trace = None
     if dataset is not None:

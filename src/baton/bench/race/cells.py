@@ -55,6 +55,11 @@ def meets(record: RequestRecord, targets: SLOTargets) -> bool:
     return on_time and (targets.tpot_us is None or tpot_us <= targets.tpot_us)
 
 
+def cell_seed(schedule: Schedule, repetition: int, number: int) -> int:
+    """Of the prompts' tokens: no two cells of an arm may share a prefix."""
+    return schedule.seed + 100 * repetition + number
+
+
 async def run_contest(
     lanes: Mapping[str, Lane],
     contest: Contest,
@@ -79,7 +84,7 @@ async def run_contest(
                     say(f"{place} skipped, hopeless already")
                     cells.append(_skipped(name, contest, rate, repetition, len(workload.requests)))
                     continue
-                seed = schedule.seed + 100 * repetition + number
+                seed = cell_seed(schedule, repetition, number)
                 records, phases = await _run(lanes[name], workload, seed)
                 cell = Cell(
                     arm=name,

@@ -12,13 +12,14 @@ from baton.bench.chaos.progress import Progress
 from baton.bench.effects.effect import exit_code
 from baton.bench.race.contest import Contest, long_prompts, short_prompts, trace_contest
 from baton.bench.race.plan import RacePlan
+from baton.bench.race.prediction import by_threads
 from baton.bench.race.report import write_race_report
 from baton.bench.race.result import RaceResult
 from baton.bench.race.run import encode_result, run_race
 from baton.bench.race.table import print_race
 from baton.config import BatonConfig
 from baton.errors import ConfigError
-from baton.policy.service_profile.profile import ServiceProfile
+from baton.policy.service_profile import ServiceProfile
 from baton.profile_file import load_profile
 from baton.signals import interrupts
 from baton.workload.fit import scale
@@ -62,10 +63,11 @@ def race_command(
 ) -> int:
     """Race and report; 1 with `strict` when an effect is not met, 130 when interrupted."""
     contests = make_contests(plan.contests, trace)
-    profile = _profile(plan)
+    profiles = [load_profile(Path(path)) for path in plan.profiles]
+    by_threads(profiles)
     progress = Progress(console, "race")
     with tempfile.TemporaryDirectory(prefix="baton-race-") as name, progress.status:
-        result = _run(config, plan, contests, profile, Path(name), progress)
+        result = _run(config, plan, contests, profiles, Path(name), progress)
     if result is None:
         console.print("interrupted; every process of the race has ended")
         return 130
@@ -83,13 +85,13 @@ def _run(
     config: BatonConfig,
     plan: RacePlan,
     contests: list[Contest],
-    profile: ServiceProfile | None,
+    profiles: list[ServiceProfile],
     folder: Path,
     progress: Progress,
 ) -> RaceResult | None:
     async def run() -> RaceResult | None:
         task = asyncio.create_task(
-            run_race(config, plan, contests, profile, folder, progress.stage)
+            run_race(config, plan, contests, profiles, folder, progress.stage)
         )
         loop = asyncio.get_running_loop()
 
@@ -101,7 +103,3 @@ def _run(
         return None
 
     return asyncio.run(run())
-
-
-def _profile(plan: RacePlan) -> ServiceProfile | None:
-    return load_profile(Path(plan.profile)) if plan.profile else None

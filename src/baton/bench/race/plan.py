@@ -26,7 +26,8 @@ class RacePlan(msgspec.Struct, frozen=True, kw_only=True):
     contests: tuple[str, ...] = ("long-prompt", "short-prompt")
     with_streams: bool = True
     safety_margin_ms: float = 0.0
-    profile: str = ""
+    profiles: tuple[str, ...] = ()
+    """Service profile files, one for each number of engine threads."""
 
     def __post_init__(self) -> None:
         for name in ("repetitions", "duration_s", "ttft_scale", "tpot_scale", "stream_tokens"):

@@ -1,5 +1,93 @@
-"""placeholder"""
+"""Every cell of a race in the simulated host: the same nodes and policies, profiled times.
+
+What it predicts is compared with what was measured; nothing is fitted to the race.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from baton.bench.race.arm import Arm
+from baton.bench.race.cells import Cell, Schedule, cell_seed, meets
+from baton.bench.race.contest import Contest
+from baton.bench.race.result import Prediction
+from baton.bench.race.standing import Standing
+from baton.config import BatonConfig
+from baton.errors import ConfigError
+from baton.goodput.slo import SLOTargets
+from baton.policy.service_profile import ServiceProfile
+from baton.sim.replay.replay import replay
+from baton.sim.replay.setup import ReplaySetup
+
+_MAX_MODEL_LEN = 8192
 
 
-def predict(*a):
-    return ()
+def by_threads(profiles: Sequence[ServiceProfile]) -> dict[int, ServiceProfile]:
+    """Profiles by the threads of the engine they measured; raises ConfigError on two for one."""
+    found: dict[int, ServiceProfile] = {}
+    for profile in profiles:
+        threads = profile.subject.hardware.num_threads
+        if threads in found:
+            raise ConfigError(
+                f"--profile: two profiles of an engine of {threads} threads; keep one"
+            )
+        found[threads] = profile
+    return found
+
+
+def predict(
+    cells: Sequence[Cell],
+    standings: Sequence[Standing],
+    contests: Sequence[Contest],
+    arms: Sequence[Arm],
+    config: BatonConfig,
+    schedule: Schedule,
+    profiles: dict[int, ServiceProfile],
+    say: Callable[[str], None],
+) -> tuple[Prediction, ...]:
+    """One prediction for each arm and rate that was measured and whose engine has a profile."""
+    found = []
+    targets = {standing.contest: standing.targets for standing in standings}
+    for contest in contests:
+        for arm in arms:
+            profile = profiles.get(arm.threads)
+            if profile is None:
+                continue
+            setup = ReplaySetup.from_config(arm.configure(config), max_model_len=_MAX_MODEL_LEN)
+            mine = [c for c in cells if (c.arm, c.contest) == (arm.name, contest.name)]
+            for rate in sorted({cell.rate for cell in mine if not cell.is_skipped}):
+                here = [cell for cell in mine if cell.rate == rate and not cell.is_skipped]
+                found.append(
+                    _predict(here, contest, targets[contest.name], setup, schedule, profile)
+                )
+    if profiles:
+        lacking = sorted({arm.name for arm in arms if arm.threads not in profiles})
+        note = f"; no profile for the threads of {', '.join(lacking)}" if lacking else ""
+        say(f"simulated {len(found)} pairs of arm and rate{note}")
+    return tuple(found)
+
+
+def _predict(
+    cells: Sequence[Cell],
+    contest: Contest,
+    targets: SLOTargets,
+    setup: ReplaySetup,
+    schedule: Schedule,
+    profile: ServiceProfile,
+) -> Prediction:
+    measured: list[bool] = []
+    predicted: list[bool] = []
+    for cell in cells:
+        workload = contest.cell(cell.rate, schedule.duration_s, schedule.seed + cell.repetition)
+        seeded = msgspec.structs.replace(setup, seed=cell_seed(schedule, cell.repetition, 0))
+        records = replay(workload, seeded, profile)
+        predicted += [meets(record, targets) for record in records]
+        measured += cell.met(targets)
+    return Prediction(
+        contest=contest.name,
+        arm=cells[0].arm,
+        rate=cells[0].rate,
+        measured=sum(measured) / len(measured),
+        predicted=sum(predicted) / len(predicted),
+        num_requests=len(measured),
+    )

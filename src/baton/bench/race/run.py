@@ -18,13 +18,13 @@ from baton.bench.race.contest import Contest
 from baton.bench.race.field import Lane, open_lanes
 from baton.bench.race.neighbour import busy_core
 from baton.bench.race.plan import RacePlan
-from baton.bench.race.prediction import predict
-from baton.bench.race.result import RaceResult
+from baton.bench.race.prediction import by_threads, predict
+from baton.bench.race.result import Prediction, RaceResult
 from baton.bench.race.standing import Standing, stand
 from baton.bench.race.streams import StreamGaps, measure_streams
 from baton.config import BatonConfig
 from baton.goodput.slo import SLOTargets, parse_goodput
-from baton.policy.service_profile.profile import ServiceProfile
+from baton.policy.service_profile import ServiceProfile
 from baton.runtime.deployment import prepare_model
 
 Say = Callable[[str], None]
@@ -35,7 +35,7 @@ async def run_race(
     config: BatonConfig,
     plan: RacePlan,
     contests: Sequence[Contest],
-    profile: ServiceProfile | None,
+    profiles: Sequence[ServiceProfile],
     folder: Path,
     say: Say,
 ) -> RaceResult:
@@ -56,7 +56,16 @@ async def run_race(
             cells += measured
             standings.append(standing)
             say(standing.sentence)
-    predictions = predict(cells, standings, contests, field, config, plan, profile, say)
+    predictions = predict(
+        cells,
+        standings,
+        contests,
+        field,
+        config,
+        _schedule(plan),
+        by_threads(profiles),
+        say,
+    )
     return RaceResult(
         version=__version__,
         model=config.model.name,
@@ -66,7 +75,7 @@ async def run_race(
         streams=tuple(one for every in rounds.values() for one in every),
         standings=tuple(standings),
         predictions=predictions,
-        effects=tuple(_effects(rounds, standings, plan)),
+        effects=tuple(_effects(rounds, standings, predictions, plan)),
         cells=tuple(cells),
         duration_s=time.monotonic() - started_s,
     )
@@ -83,11 +92,14 @@ async def _contest(
         f"{contest.name}: unloaded split {calibration.mean_ttft_us / 1e3:.0f} ms TTFT, "
         f"{calibration.mean_tpot_us / 1e3:.1f} ms TPOT; targets {targets} ms"
     )
-    schedule = Schedule(repetitions=plan.repetitions, duration_s=plan.duration_s, seed=plan.seed)
-    cells = await run_contest(lanes, contest, rates, targets, schedule, say)
+    cells = await run_contest(lanes, contest, rates, targets, _schedule(plan), say)
     margin_us = plan.safety_margin_ms * 1e3
     standing = stand(contest, field, cells, targets, calibration, safety_margin_us=margin_us)
     return cells, standing
+
+
+def _schedule(plan: RacePlan) -> Schedule:
+    return Schedule(repetitions=plan.repetitions, duration_s=plan.duration_s, seed=plan.seed)
 
 
 def _targets(plan: RacePlan, calibration: Calibration) -> SLOTargets:
@@ -138,7 +150,12 @@ async def _stream(
     )
 
 
-def _effects(rounds: Rounds, standings: Sequence[Standing], plan: RacePlan) -> list[Effect]:
+def _effects(
+    rounds: Rounds,
+    standings: Sequence[Standing],
+    predictions: Sequence[Prediction],
+    plan: RacePlan,
+) -> list[Effect]:
     effects = []
     if rounds:
         effects += [verdicts.stall(rounds), verdicts.chunking(rounds, plan.budgets)]
@@ -147,6 +164,8 @@ def _effects(rounds: Rounds, standings: Sequence[Standing], plan: RacePlan) -> l
             effects.append(verdicts.splitting_can_lose(standing))
         else:
             effects += [verdicts.crossover(standing), verdicts.advantage(standing)]
+    if predictions:
+        effects.append(verdicts.fidelity(predictions))
     return effects
 
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 from statistics import median
 
 from baton.bench.effects.effect import Effect
+from baton.bench.race.result import Prediction
 from baton.bench.race.standing import SPLIT, Standing
 from baton.bench.race.streams import StreamGaps
 
@@ -12,7 +13,7 @@ DECODE_ONLY = "decode-only"
 PREFILL_FIRST = "colocated"
 STALL_RATIO = 5.0
 ISOLATION_RATIO = 1.5
-OVERHEAD = 1.25
+FIDELITY_POINTS = 5.0
 _SLACK = 0.95
 """A step against the trend that is within 5 % is noise, not a trend."""
 
@@ -131,4 +132,25 @@ def advantage(standing: Standing) -> Effect:
         accept=">= 1.5",
         met=value >= 1.5,
         figures={"ratio": value},
+    )
+
+
+def fidelity(predictions: Sequence[Prediction]) -> Effect:
+    """Attainment in the simulated host beside the measured one, in points (R6)."""
+    apart = [100 * abs(one.predicted - one.measured) for one in predictions]
+    worst = max(predictions, key=lambda one: abs(one.predicted - one.measured))
+    mean = sum(apart) / len(apart)
+    within = sum(points <= FIDELITY_POINTS for points in apart)
+    return Effect(
+        id="S",
+        title="Simulated against measured joint attainment",
+        measured=(
+            f"mean {mean:.1f}, median {median(apart):.1f} points over {len(apart)} pairs of arm "
+            f"and rate, {within} within {FIDELITY_POINTS:g}; worst {max(apart):.0f} "
+            f"({worst.arm}, {worst.contest} at {worst.rate:.2f}/s: measured "
+            f"{worst.measured:.0%}, simulated {worst.predicted:.0%})"
+        ),
+        accept=f"mean <= {FIDELITY_POINTS:g} points",
+        met=mean <= FIDELITY_POINTS,
+        figures={"points_apart": apart},
     )
