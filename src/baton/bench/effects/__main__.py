@@ -19,6 +19,9 @@ from baton.bench.effects.overlap import measure_overlap
 from baton.bench.effects.runahead import measure_runahead
 from baton.errors import BatonError, ConfigError
 
+_WIDTH = 150
+"""Columns of the table where no terminal says how many there are."""
+
 
 async def _drill(model: str) -> Effect:
     del model  # in virtual time, with a model that computes in integers
@@ -66,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="also write every figure to this file")
     parser.add_argument("--report-only", action="store_true", help="exit 0 whatever is measured")
     options = parser.parse_args(arguments)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     try:
         names = chosen(options.only)
         effects = asyncio.run(measure(names, options.model, console))

@@ -36,8 +36,8 @@ def print_effects(effects: Sequence[Effect], console: Console, title: str = "Eff
     """One table, one row each."""
     table = Table(title=title, title_justify="left", show_lines=True)
     table.add_column("id", no_wrap=True)
-    for column in ("effect", "measured", "accept"):
-        table.add_column(column, overflow="fold")
+    for column, ratio in (("effect", 2), ("measured", 5), ("accept", 3)):
+        table.add_column(column, overflow="fold", ratio=ratio)
     table.add_column("", no_wrap=True)
     for effect in effects:
         style = _STYLES[effect.met]

@@ -20,12 +20,13 @@ from baton.runtime.clock import now_us
 from baton.runtime.dataplane import Arena
 from baton.runtime.deployment import prepare_model
 
-_LENGTH = 2048
+_LENGTH = 1536
 _BLOCK_SIZE = 16
 _GRID = 64
 """Attention works on 64 rows at a time; finer splits compute the shared rows twice."""
-_COARSE = 8
-_SEARCH_ROUNDS, _ROUNDS = 2, 4
+_COARSE = 6
+_SEARCH_ROUNDS, _ROUNDS = 2, 5
+_QUIET_SHARE = 0.9
 DENSE, TRIANGULAR = 0.618, 0.707
 """Best n1/C where attention costs C^2, and where it costs C^2/2, and nothing else costs."""
 _T = TypeVar("_T")
@@ -40,7 +41,17 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     ttft_ms: float
     waited_ms: float
     """How long the second process waited for layers of the first."""
+    cpu_share: float
+    """Least share of a core that a computing process had. Clearly below 1, something else ran."""
     n: int
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One prefill; fields as in Arm."""
+
+    ttft_ms: float
+    waited_ms: float
+    cpu_share: float
 
 
 class _Child:
@@ -92,8 +103,8 @@ class Pair:
         self._first, self._second = first, second
         self._arena, self._relay = arena, relay
 
-    def prefill(self, length: int, rows_first: int) -> tuple[float, float]:
-        """TTFT and the second process's waiting, in milliseconds; with 0 rows it computes alone."""
+    def prefill(self, length: int, rows_first: int) -> Run:
+        """One prompt; with 0 rows in front the second process computes alone."""
         # No row of an earlier run may stand in for one that was not computed: all bits set is NaN.
         self._arena.buffer[:] = 0xFF
         begun_us = now_us()
@@ -110,7 +121,11 @@ class Pair:
         last = ends[0]
         self.truths.add((last.token_id, last.logits_digest, last.kv_digest))
         self.num_runs += 1
-        return (last.ended_us - begun_us) / 1000, last.waited_us / 1000
+        return Run(
+            ttft_ms=(last.ended_us - begun_us) / 1000,
+            waited_ms=last.waited_us / 1000,
+            cpu_share=min(end.cpu_share for end in ends),
+        )
 
 
 @contextmanager
@@ -161,13 +176,21 @@ async def measure_runahead(model: str, length: int = _LENGTH) -> Effect:
             pair.prefill(length, rows_first)
         best, samples = search_split(
             length,
-            max(_GRID, length // _COARSE),
+            coarse_stride(length),
             _GRID,
             _SEARCH_ROUNDS,
-            lambda split: pair.prefill(length, split)[0],
+            lambda split: pair.prefill(length, split).ttft_ms,
         )
         arms = _arms(pair, length, best)
         return judge_runahead(length, arms, samples, len(pair.truths), pair.num_runs)
+
+
+def coarse_stride(length: int) -> int:
+    """The attention grid, doubled while at least so many strides fit into the prompt."""
+    stride = _GRID
+    while 2 * stride * _COARSE <= length:
+        stride *= 2
+    return stride
 
 
 def _arms(pair: Pair, length: int, best: int) -> dict[str, Arm]:
@@ -179,7 +202,7 @@ def _arms(pair: Pair, length: int, best: int) -> dict[str, Arm]:
         "dense": round(DENSE * length / _GRID) * _GRID,
         "triangular": round(TRIANGULAR * length / _GRID) * _GRID,
     }
-    samples: dict[int, list[tuple[float, float]]] = {split: [] for split in splits.values()}
+    samples: dict[int, list[Run]] = {split: [] for split in splits.values()}
     for _ in range(_ROUNDS):
         for split, taken in samples.items():
             taken.append(pair.prefill(length, split))
@@ -187,8 +210,9 @@ def _arms(pair: Pair, length: int, best: int) -> dict[str, Arm]:
         name: Arm(
             name=name,
             rows_first=split,
-            ttft_ms=statistics.median(ttft for ttft, _ in samples[split]),
-            waited_ms=statistics.median(waited for _, waited in samples[split]),
+            ttft_ms=statistics.median(run.ttft_ms for run in samples[split]),
+            waited_ms=statistics.median(run.waited_ms for run in samples[split]),
+            cpu_share=min(run.cpu_share for run in samples[split]),
             n=len(samples[split]),
         )
         for name, split in splits.items()
@@ -209,6 +233,8 @@ def judge_runahead(
         for name, arm in arms.items()
         if name in ("dense", "triangular")
     )
+    share = min(arm.cpu_share for arm in arms.values())
+    cores = "quiet" if share >= _QUIET_SHARE else f"DISTURBED (had {share:.0%} of a core)"
     grid = {split: statistics.median(times) for split, times in sorted(samples.items())}
     return Effect(
         id="X11",
@@ -218,9 +244,9 @@ def judge_runahead(
             f"{equal.ttft_ms / alone.ttft_ms:.3f}, searched (KVR-S) n1/C "
             f"{best.rows_first / length:.3f} {best.ttft_ms / alone.ttft_ms:.3f}, {others}; "
             f"searched/equal {best.ttft_ms / equal.ttft_ms:.3f} (medians of {best.n} interleaved "
-            f"rounds, {len(grid)} splits searched); {num_truths} distinct token, logits and K/V "
-            f"digest in {num_runs} runs; theory of attention alone: {DENSE} dense, {TRIANGULAR} "
-            "triangular"
+            f"rounds, {len(grid)} splits searched, cores {cores}); "
+            f"{num_truths} distinct token, logits and K/V digest in {num_runs} runs; theory of "
+            f"attention alone: {DENSE} dense, {TRIANGULAR} triangular"
         ),
         accept="searched <= equal split TTFT; one result, bit for bit, in all runs",
         met=best.ttft_ms <= equal.ttft_ms and num_truths == 1,

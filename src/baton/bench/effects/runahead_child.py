@@ -69,6 +69,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
     ended_us: int = 0
     waited_us: int = 0
+    cpu_share: float = 0.0
+    """Of the time that it computed, what it had the core."""
     token_id: int = -1
     logits_digest: str = ""
     kv_digest: str = ""
@@ -120,17 +122,23 @@ def _run(engine: Engine, rows: Rows, handle: int) -> Done:
         sampling=SamplingParams(max_tokens=1, temperature=0.0),
         verify=True,
     )
+    began_us, began_cpu_s = now_us(), time.process_time()
     try:
         result = engine.execute(Batch(batch_id=1, items=(item,)), on_layer)
     except BatonError as error:
         return Done(error=str(error))
-    ended_us = now_us()
-    if result.error or not last:
-        return Done(ended_us=ended_us, waited_us=relay.waited_us, error=result.error)
-    (drawn,) = result.sampled
-    return Done(
+    ended_us, cpu_us = now_us(), 1e6 * (time.process_time() - began_cpu_s)
+    done = Done(
         ended_us=ended_us,
         waited_us=relay.waited_us,
+        cpu_share=cpu_us / max(1, ended_us - began_us - relay.waited_us),
+        error=result.error,
+    )
+    if result.error or not last:
+        return done
+    (drawn,) = result.sampled
+    return msgspec.structs.replace(
+        done,
         token_id=drawn.token_id,
         logits_digest=drawn.logits_digest,
         kv_digest=engine.kv_digest(table, rows.length),

@@ -17,27 +17,26 @@ def search_split(
 ) -> tuple[int, dict[int, list[float]]]:
     """Best split and every sample: a coarse grid, then half the stride around the best, and again.
 
-    The splits of one grid are measured in turns, so that a slow minute hits all of them. Stops at
-    the stride `finest`.
+    The splits of one grid, the best so far included, are measured in turns and compared with each
+    other only, so that a slow minute favours none of them. Stops at the stride `finest`.
     """
     samples: dict[int, list[float]] = {}
-    _measure(coarse_splits(num_rows, stride), rounds, time_of, samples)
+    best = _best(coarse_splits(num_rows, stride), rounds, time_of, samples)
     while stride // 2 >= finest:
         stride //= 2
-        best = best_of(samples)
-        near = [n for n in (best - stride, best + stride) if 0 < n < num_rows]
-        _measure([n for n in near if n not in samples], rounds, time_of, samples)
-    return best_of(samples), samples
+        near = [n for n in (best - stride, best, best + stride) if 0 < n < num_rows]
+        best = _best(near, rounds, time_of, samples)
+    return best, samples
 
 
-def best_of(samples: dict[int, list[float]]) -> int:
-    """The split with the least median; of equals the one with fewer rows first."""
-    return min(sorted(samples), key=lambda split: statistics.median(samples[split]))
-
-
-def _measure(
+def _best(
     splits: Sequence[int], rounds: int, time_of: TimeOf, samples: dict[int, list[float]]
-) -> None:
+) -> int:
+    """The split with the least median of these rounds; of equals the one with fewer rows first."""
+    taken: dict[int, list[float]] = {split: [] for split in splits}
     for _ in range(rounds):
         for split in splits:
-            samples.setdefault(split, []).append(time_of(split))
+            taken[split].append(time_of(split))
+    for split, times in taken.items():
+        samples.setdefault(split, []).extend(times)
+    return min(splits, key=lambda split: statistics.median(taken[split]))
