@@ -103,6 +103,7 @@ def test_goodput_is_what_met_every_target_over_the_time():
     assert judge(records, TARGETS, duration_us=5_000_000).goodput.value == pytest.approx(2)
     assert attainment.goodput.low == pytest.approx(attainment.joint.low * 11 / 10.2)
     warm = judge(records, TARGETS, counting=Counting(num_warmup=5))
+    assert warm.goodput.value == pytest.approx(5 / 5.2)
     assert warm.duration_us == 5_200_000
 
 

@@ -110,6 +110,13 @@ def test_noise_keeps_the_answer_below_every_rate_that_failed(luck):
         assert all(found.joint.rate < rate for rate in failed)
 
 
+def test_a_rate_that_passes_above_one_that_fails_is_luck():
+    outcomes = {1.0: (0, 0), 2.0: (0, 0), 4.0: (2, 2), 8.0: (0, 0), 16.0: (5, 5)}
+    found = find_goodput(lambda rate: attained(*outcomes.get(rate, (5, 5))), 1, 16, 1)
+    assert found.phases.rate == 8 and found.joint.rate == 2
+    assert [probe.rate for probe in found.probes] == [1, 2, 4, 8, 16, 12, 10, 9, 3]
+
+
 def test_a_resolution_finer_than_numbers_still_ends():
     found = find_goodput(server(1.7, 1.7), low=1, high=2, resolution=1e-300)
     assert found.phases.rate == pytest.approx(1.7, rel=1e-15)

@@ -24,12 +24,12 @@ def estimate_tokens(text: str) -> int:
 
 def first_pair(turns: Sequence[tuple[str, Turn]]) -> tuple[Turn, Turn] | None:
     """The first human turn and the first answer after it."""
-    question: list[Turn] = []
+    questions: list[Turn] = []
     for role, turn in turns:
-        if role in HUMAN and not question:
-            question.append(turn)
-        elif role in MODEL and question:
-            return question[0], turn
+        if role in HUMAN:
+            questions.append(turn)
+        elif role in MODEL and questions:
+            return questions[0], turn
     return None
 
 
