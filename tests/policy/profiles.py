@@ -18,7 +18,7 @@ from baton.policy.service_profile import (
     TransferCost,
 )
 
-GRID = StepGrid(min_rows=4, query_rows=64)
+GRID = StepGrid(min_rows=4, query_rows=64, row_knots=(0, 8, 16, 32, 64, 128, 256))
 STEPS = StepModel(
     grid=GRID,
     base_us=27_000.0,

@@ -44,20 +44,23 @@ def assemble(journal: Journal, measured_at: str) -> ServiceProfile:
 
 
 def median_points(samples: list[Sample]) -> list[StepPoint]:
-    """One point a shape: the median over the rounds."""
-    walls: defaultdict[tuple[Shape, bool], list[float]] = defaultdict(list)
+    """One point a shape: the median over its rounds that kept their core, else their shortest."""
+    rounds: defaultdict[tuple[Shape, bool], list[Sample]] = defaultdict(list)
     for sample in samples:
         if not sample.paired:
-            walls[sample.shape, sample.held_out].append(sample.wall_us)
-    return [
-        StepPoint(
-            prefills=shape.prefills,
-            visible_lengths=shape.visible_lengths,
-            step_us=statistics.median(found),
-            held_out=is_held_out,
+            rounds[sample.shape, sample.held_out].append(sample)
+    points = []
+    for (shape, is_held_out), found in rounds.items():
+        kept = [sample.wall_us for sample in found if sample.kept_core]
+        points.append(
+            StepPoint(
+                prefills=shape.prefills,
+                visible_lengths=shape.visible_lengths,
+                step_us=statistics.median(kept or [min(sample.wall_us for sample in found)]),
+                held_out=is_held_out,
+            )
         )
-        for (shape, is_held_out), found in walls.items()
-    ]
+    return points
 
 
 def contention(samples: list[Sample]) -> Contention:

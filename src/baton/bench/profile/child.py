@@ -71,6 +71,8 @@ class ProfiledEngine:
         cpu_us = 1e6 * (time.thread_time() - cpu_s)
         if result.error:
             raise BatonError(f"a step of {shape} failed: {result.error}")
+        if self._config.worker.threads > 1:
+            cpu_us = wall_us  # this thread waits for the others as it should
         return Timed(wall_us=wall_us, cpu_us=cpu_us)
 
     def _batch(self, shape: Shape) -> Batch:

@@ -15,7 +15,6 @@ from baton.bench.profile.assemble import assemble
 from baton.bench.profile.engine_child import EngineChild
 from baton.bench.profile.journal import Header, Journal, Served, Transferred
 from baton.bench.profile.measure import make_plan, measure_alone, measure_beside
-from baton.bench.profile.overhead import measure_step_overhead
 from baton.bench.profile.report import ERROR_BOUND, is_within_bound, print_profile
 from baton.bench.profile.transfer import measure_transfer
 from baton.config import BatonConfig
@@ -157,6 +156,8 @@ def _measure(
 
 def _measure_serving(options: ProfileOptions, journal: Journal, progress: Progress) -> None:
     """The data plane's constants, and what a worker adds to its engine."""
+    from baton.bench.profile.overhead import measure_step_overhead  # it loads torch
+
     num_rounds = 2 if options.quick else 5
     if not any(isinstance(line, Transferred) for line in journal.lines):
         task = progress.add_task("transfer", total=1)

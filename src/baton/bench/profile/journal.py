@@ -6,6 +6,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from baton.bench.profile.orders import Timed
 from baton.bench.profile.shapes import Shape
 from baton.errors import ConfigError
 from baton.policy.service_profile import StepGrid, StepOverhead, Subject, TransferCost
@@ -23,7 +24,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag="header"):
     quick: bool
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True, tag="sample"):
+class Sample(Timed, frozen=True, kw_only=True, tag="sample"):
     """One timed step. `beside` is what the neighbour ran meanwhile, None for nothing."""
 
     round: int
@@ -32,8 +33,6 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, tag="sample"):
     beside: Shape | None = None
     paired: bool = False
     """Measured for contention: alone and beside a neighbour, one right after the other."""
-    wall_us: float
-    cpu_us: float
 
 
 class Transferred(msgspec.Struct, frozen=True, kw_only=True, tag="transfer"):

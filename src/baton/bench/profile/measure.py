@@ -12,7 +12,6 @@ from baton.bench.profile.orders import Timed
 from baton.bench.profile.shapes import Shape, contention_pairs, fit_grid, held_out
 
 ROUNDS, ROUNDS_QUICK = 5, 3
-_QUIET_SHARE = 0.95
 _TRIES = 3
 """A step that lost its core to another process is run again, as often as this."""
 OnStep = Callable[[], None]
@@ -82,10 +81,8 @@ def _warm_up(child: EngineChild, plan: StepPlan) -> bool:
 def _undisturbed(child: EngineChild, shape: Shape) -> Timed:
     """The first run that kept its core, else the one that lost it least."""
     best = child.time(shape)
-    if child.subject.hardware.num_threads > 1:
-        return best  # the others' time is not this thread's
     for _ in range(_TRIES - 1):
-        if best.cpu_us >= _QUIET_SHARE * best.wall_us:
+        if best.kept_core:
             break
         best = min(best, child.time(shape), key=lambda timed: timed.wall_us)
     return best

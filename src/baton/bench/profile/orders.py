@@ -6,6 +6,8 @@ from baton.bench.profile.shapes import Room, Shape
 from baton.config import BatonConfig
 from baton.policy.service_profile import StepGrid, Subject
 
+_QUIET_SHARE = 0.95
+
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """The first line: what to load and where to run."""
@@ -33,7 +35,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timed(msgspec.Struct, frozen=True, kw_only=True):
-    """One step; with one thread, CPU time clearly below wall time means a disturbance."""
+    """One step, and how much of it its thread worked; the same for an engine of several."""
 
     wall_us: float
     cpu_us: float
+
+    @property
+    def kept_core(self) -> bool:
+        """False when another process had the core for a part of the step."""
+        return self.cpu_us >= _QUIET_SHARE * self.wall_us

@@ -8,7 +8,8 @@ import msgspec
 from baton.policy.phase_cost import PrefillRows
 from baton.policy.service_profile import StepPhase
 
-_ROWS = (1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512)
+_ROWS = (1, 2, 4, 6, 7, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512)
+_ROWS_QUICK = (1, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)
 _CHUNKS = (16, 64, 128, 256, 512)
 _CONTEXTS = (64, 128, 512, 1024, 2048)
 _DECODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -71,7 +72,7 @@ def decode(count: int, visible: int) -> Shape:
 def fit_grid(room: Room, *, quick: bool) -> list[Shape]:
     """The shapes that the fit sees, each once."""
     stride = 2 if quick else 1
-    rows = {*_ROWS[::stride], min(room.max_rows, room.max_len)}
+    rows = {*(_ROWS_QUICK if quick else _ROWS), min(room.max_rows, room.max_len)}
     shapes = [prefill(num_rows) for num_rows in sorted(rows)]
     shapes += [prefill(n, c) for n in _CHUNKS[::stride] for c in _CONTEXTS[::stride]]
     shapes += [decode(n, v) for n in _DECODES[::stride] for v in _VISIBLE]

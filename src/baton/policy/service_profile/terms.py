@@ -24,7 +24,7 @@ class StepGrid(msgspec.Struct, frozen=True, kw_only=True):
     """Fewer rows are padded up to this many in every linear layer."""
     query_rows: int = 0
     """Prefill queries run as absolute blocks of so many rows, padded; 0: a chunk is one block."""
-    row_knots: tuple[int, ...] = (0, 8, 16, 32, 64, 128, 256)
+    row_knots: tuple[int, ...] = (0, 6, 8, 16, 32, 64, 128, 256)
     """Where the cost of one more row may change: the linears' kernels tile small batches."""
 
     def segments(self, num_rows: int) -> Iterator[int]:
