@@ -111,9 +111,14 @@ def test_noise_keeps_the_answer_below_every_rate_that_failed(luck):
 
 
 def test_a_rate_that_passes_above_one_that_fails_is_luck():
-    outcomes = {1.0: (0, 0), 2.0: (0, 0), 4.0: (2, 2), 8.0: (0, 0), 16.0: (5, 5)}
-    found = find_goodput(lambda rate: attained(*outcomes.get(rate, (5, 5))), 1, 16, 1)
-    assert found.phases.rate == 8 and found.joint.rate == 2
+    def measure(rate: float) -> Attainment:
+        if rate > 8:
+            return attained(5, 5)
+        return attained(2, 2) if 2 < rate < 8 else attained(0, 0)
+
+    found = find_goodput(measure, 1, 16, 1)
+    assert (found.phases.rate, found.phases.failing_rate) == (8, 9)
+    assert (found.joint.rate, found.joint.failing_rate) == (2, 3)
     assert [probe.rate for probe in found.probes] == [1, 2, 4, 8, 16, 12, 10, 9, 3]
 
 
