@@ -22,7 +22,7 @@ def race(
     scale_lengths: Annotated[float, typer.Option(help="divide the trace's lengths")] = 1.0,
     max_model_len: Annotated[int, typer.Option(help="leave out longer requests")] = 2048,
     repetitions: Annotated[int, typer.Option(help="of every cell", min=1)] = 3,
-    duration: Annotated[float, typer.Option(help="seconds of arrivals in a cell")] = 12.0,
+    duration: Annotated[float, typer.Option(help="seconds of arrivals in a cell")] = 10.0,
     rates: Annotated[
         str, typer.Option(help="requests/s, comma-separated; default: by capacity")
     ] = "",

@@ -18,6 +18,8 @@ class Contest(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     lengths: Workload
     """Lengths only; arrivals are drawn for each cell."""
+    load_fractions: tuple[float, ...] = (0.35, 0.6, 0.85)
+    """Offered rates over the split arm's capacity, where none are named."""
 
     @property
     def mean_prompt_tokens(self) -> float:
@@ -61,6 +63,7 @@ def short_prompts(num: int = 512, seed: int = 12) -> Contest:
         name="short-prompt",
         title="prompts of 24 tokens, outputs of 40 (lognormal means)",
         lengths=synthesize(num, prompt, output, seed=seed),
+        load_fractions=(0.5, 0.9),
     )
 
 

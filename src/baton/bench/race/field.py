@@ -3,6 +3,7 @@
 While one arm runs, the others are idle but for their heartbeats.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from baton.bench.chaos.plan import HostPlan
 from baton.bench.load.client import run_load
 from baton.bench.load.inspect import inspect_target
 from baton.bench.load.options import LoadOptions
+from baton.bench.load.progress import Progress
 from baton.bench.load.target import Abilities, Target
 from baton.bench.race.arm import Arm
 from baton.config import BatonConfig
@@ -31,12 +33,23 @@ class Lane:
         self._target = target
         self._abilities = abilities
 
-    async def run(self, workload: Workload, seed: int) -> list[RequestRecord]:
-        """Send a workload; records are in order of arrival. Every seed has its own prompts."""
+    async def run(
+        self, workload: Workload, seed: int, *, enough: int | None = None
+    ) -> list[RequestRecord]:
+        """Send a workload; records are in order of arrival. Every seed has its own prompts.
+
+        Once so many requests have ended the others are interrupted: they count as cancelled.
+        """
+        stop = asyncio.Event()
+
+        def watch(progress: Progress) -> None:
+            if enough is not None and progress.num_ended >= enough:
+                stop.set()
+
         options = LoadOptions(
             seed=seed, request_timeout_s=REQUEST_TIMEOUT_S, abilities=self._abilities
         )
-        records = await run_load(self._target, workload, options)
+        records = await run_load(self._target, workload, options, watch, stop=stop)
         return sorted(records, key=lambda record: record.scheduled_us)
 
 

@@ -9,7 +9,7 @@ class RacePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Targets are multiples of the split arm's unloaded clocks unless `goodput` names them."""
 
     repetitions: int = 3
-    duration_s: float = 12.0
+    duration_s: float = 10.0
     seed: int = 1
     attainment: float = 0.9
     ttft_scale: float = 6.0
@@ -17,12 +17,14 @@ class RacePlan(msgspec.Struct, frozen=True, kw_only=True):
     goodput: str = ""
     rates: tuple[float, ...] = ()
     """Offered rates; empty: fractions of the split arm's capacity."""
-    load_fractions: tuple[float, ...] = (0.3, 0.55, 0.8)
     budget: int = 64
     """Token budget of the chunked arms."""
     budgets: tuple[int, ...] = (32, 64, 128, 256)
     """Token budgets of X2."""
-    stream_tokens: int = 240
+    stream_tokens: int = 1500
+    """Of a live stream under a burst, which interrupts it at its end."""
+    alone_tokens: int = 150
+    """Of a live stream without a burst."""
     contests: tuple[str, ...] = ("long-prompt", "short-prompt")
     with_streams: bool = True
     safety_margin_ms: float = 0.0

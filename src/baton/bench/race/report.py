@@ -142,11 +142,11 @@ def _foot(result: RaceResult) -> Section:
         title="What was run",
         text=(
             f"Baton {result.version}, seed {result.seed}, {result.duration_s / 60:.1f} minutes. "
-            "All arms answer the same requests on the same cores, one after another, alternated within "
-            "each rate and repetition. Latency counts from the schedule; the first content token "
-            "ends TTFT. Failed requests are misses, one output token has no TPOT and meets it, and "
-            "an arm that attained less than half at one rate counts as missing at higher ones. "
-            "Intervals: 95 % bootstrap over requests, the same resamples for all arms."
+            "All arms answer the same requests on the same cores, one after another, alternated "
+            "within each rate and repetition. Latency counts from the schedule; the first content "
+            "token ends TTFT. Failed requests are misses, one output token has no TPOT and meets "
+            "it, and an arm that attained less than half at one rate counts as missing at higher "
+            "ones. Intervals: 95 % bootstrap over requests, the same resamples for all arms."
         ),
         tables=(Table(columns=("arm", "cores", "batch policy", "token budget"), rows=arms),),
     )

@@ -21,12 +21,14 @@ from baton.bench.race.plan import RacePlan
 from baton.bench.race.prediction import by_threads, predict
 from baton.bench.race.result import Prediction, RaceResult
 from baton.bench.race.standing import Standing, stand
-from baton.bench.race.streams import StreamGaps, measure_streams
+from baton.bench.race.streams import BURST_PROMPTS, StreamGaps, measure_streams
 from baton.config import BatonConfig
+from baton.errors import BatonError
 from baton.goodput.slo import SLOTargets, parse_goodput
 from baton.policy.service_profile import ServiceProfile
 from baton.runtime.deployment import prepare_model
 
+ALONE: tuple[int, ...] = ()
 Say = Callable[[str], None]
 Rounds = dict[str, list[StreamGaps]]
 
@@ -50,7 +52,11 @@ async def run_race(
     standings: list[Standing] = []
     async with open_lanes(field, config, folder) as lanes:
         if plan.with_streams:
-            await _streams(lanes, config, plan, model_path, cores, folder, rounds, say)
+            try:
+                await _streams(lanes, config, plan, model_path, cores, folder, rounds, say)
+            except BatonError as error:  # the contests do not depend on it
+                say(f"live streams are left out: {error}")
+                rounds.clear()
         for contest in contests:
             measured, standing = await _contest(lanes, field, contest, plan, say)
             cells += measured
@@ -87,7 +93,7 @@ async def _contest(
     calibration = await calibrate(lanes["split"], contest, plan.seed)
     targets = _targets(plan, calibration)
     capacity = calibration.capacity(contest.mean_output_tokens)
-    rates = plan.rates or tuple(round(capacity * share, 3) for share in plan.load_fractions)
+    rates = plan.rates or tuple(round(capacity * share, 3) for share in contest.load_fractions)
     say(
         f"{contest.name}: unloaded split {calibration.mean_ttft_us / 1e3:.0f} ms TTFT, "
         f"{calibration.mean_tpot_us / 1e3:.1f} ms TPOT; targets {targets} ms"
@@ -127,7 +133,7 @@ async def _streams(
             for name in (verdicts.PREFILL_FIRST, "split"):
                 await _stream(lanes[name], plan, repetition, rounds, say)
             async with busy_core(model_path, cores[1]):
-                await _stream(more[alone.name], plan, repetition, rounds, say, burst=())
+                await _stream(more[alone.name], plan, repetition, rounds, say, ALONE)
             for arm in others if repetition == 0 else ():
                 await _stream(more[arm.name], plan, repetition, rounds, say)
 
@@ -138,11 +144,12 @@ async def _stream(
     repetition: int,
     rounds: Rounds,
     say: Say,
-    **burst: Sequence[int],
+    burst: Sequence[int] = BURST_PROMPTS,
 ) -> None:
-    gaps = await measure_streams(
-        lane, num_tokens=plan.stream_tokens, seed=plan.seed + repetition, **burst
-    )
+    # Streams of a burst are interrupted at its end; without one they run to theirs.
+    num_tokens = plan.stream_tokens if burst else plan.alone_tokens
+    seed = plan.seed + repetition
+    gaps = await measure_streams(lane, num_tokens=num_tokens, burst=burst, seed=seed)
     rounds[lane.arm.name].append(gaps)
     say(
         f"live streams, repetition {repetition + 1}: {lane.arm.title}: gap "
@@ -159,6 +166,8 @@ def _effects(
     effects = []
     if rounds:
         effects += [verdicts.stall(rounds), verdicts.chunking(rounds, plan.budgets)]
+    elif plan.with_streams:
+        effects.append(verdicts.no_streams())
     for standing in standings:
         if standing.contest == "short-prompt":
             effects.append(verdicts.splitting_can_lose(standing))

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
 
 import msgspec
 import numpy as np
@@ -15,9 +14,10 @@ from baton.workload.request import Workload, WorkloadRequest
 
 NUM_STREAMS = 3
 STREAM_PROMPT = 32
-BURST_PROMPTS = (512, 768, 1024, 640, 896)
-_BURST_START_S = 2.0
-_BURST_EVERY_S = 1.2
+BURST_PROMPTS = (512, 1024, 768, 640)
+_BURST_START_US = 2_000_000
+_BURST_EVERY_US = 1_200_000
+_SETTLE_S = 0.3
 
 
 class StreamGaps(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ def streams_workload(num_tokens: int, burst: Sequence[int]) -> Workload:
     ]
     prompts = [
         WorkloadRequest(
-            arrival_us=round(1e6 * (_BURST_START_S + i * _BURST_EVERY_S)),
+            arrival_us=_BURST_START_US + i * _BURST_EVERY_US,
             num_prompt_tokens=length,
             num_output_tokens=1,
         )
@@ -67,26 +67,27 @@ async def measure_streams(
 ) -> StreamGaps:
     """Gaps from the first prompt's arrival until the last prompt has its token.
 
-    Without a burst: over the same time. Raises BatonError when a request fails or a stream ends
-    before the burst does, for then its gaps say less than they seem to.
+    The streams are interrupted then; without a burst they run for all their tokens. Raises
+    BatonError when a request fails, or when the streams ended before the burst began.
     """
     workload = streams_workload(num_tokens, burst)
-    records = await lane.run(workload, seed)
-    await asyncio.sleep(0.3)
-    failed = [record for record in records if record.outcome is not Outcome.COMPLETED]
+    records = await lane.run(workload, seed, enough=len(burst) or None)
+    await asyncio.sleep(_SETTLE_S)
+    failed = [record for record in records if record.outcome is Outcome.FAILED]
     if failed:
-        raise BatonError(f"arm {lane.arm.name}: a stream failed: {failed[0].error}")
-    live = [record for record in records if record.num_output_tokens > 1]
-    prompts = [record for record in records if record.num_output_tokens == 1]
-    start_us = round(1e6 * _BURST_START_S)
-    end_us = max((record.end_us for record in prompts), default=min(r.end_us for r in live))
-    if min(record.end_us for record in live) < end_us:
+        raise BatonError(f"arm {lane.arm.name}: a request failed: {failed[0].error}")
+    live = [record for record in records if record.scheduled_us < _BURST_START_US]
+    prompts = [record for record in records if record.scheduled_us >= _BURST_START_US]
+    ends = [record.end_us for record in (prompts or live)]
+    end_us = max(ends) if prompts else min(ends)
+    gaps = [gap for record in live for gap in _gaps_within(record, _BURST_START_US, end_us)]
+    if not gaps or any(record.ttft_us is None for record in prompts):
         raise BatonError(
-            f"arm {lane.arm.name}: a stream of {num_tokens} tokens ended before the burst did"
+            f"arm {lane.arm.name}: the streams of {num_tokens} tokens ended before the burst began"
         )
     return StreamGaps(
         arm=lane.arm.name,
-        gaps_us=tuple(gap for record in live for gap in _gaps_within(record, start_us, end_us)),
+        gaps_us=tuple(gaps),
         burst_ttfts_us=tuple(r.ttft_us for r in prompts if r.ttft_us is not None),
     )
 
@@ -95,8 +96,3 @@ def _gaps_within(record: RequestRecord, start_us: int, end_us: int) -> list[int]
     """Gaps that overlap the burst, the one in which it began included."""
     times = record.token_times_us
     return [b - a for a, b in pairwise(times) if b > start_us and a < end_us]
-
-
-def medians(rounds: Sequence[StreamGaps]) -> tuple[float, float]:
-    """Median over repetitions of the p99 gap and of the mean TTFT, in microseconds."""
-    return median(r.p99_us for r in rounds), median(r.mean_ttft_us for r in rounds)

@@ -14,6 +14,7 @@ PREFILL_FIRST = "colocated"
 STALL_RATIO = 5.0
 ISOLATION_RATIO = 1.5
 FIDELITY_POINTS = 5.0
+_STALL_LINE = f"colocated / split >= {STALL_RATIO:g}; split / decode-only <= {ISOLATION_RATIO:g}"
 _SLACK = 0.95
 """A step against the trend that is within 5 % is noise, not a trend."""
 
@@ -37,9 +38,7 @@ def stall(rounds: Mapping[str, Sequence[StreamGaps]]) -> Effect:
             f"{median(alone) / 1e3:.0f} ms; ratios {stalled:.1f} and {isolated:.2f} "
             f"({len(split)} repetitions)"
         ),
-        accept=(
-            f"colocated / split >= {STALL_RATIO:g}; split / decode-only <= {ISOLATION_RATIO:g}"
-        ),
+        accept=_STALL_LINE,
         met=stalled >= STALL_RATIO and isolated <= ISOLATION_RATIO,
         figures={
             "colocated_p99_us": colocated,
@@ -48,6 +47,17 @@ def stall(rounds: Mapping[str, Sequence[StreamGaps]]) -> Effect:
             "stall_ratio": stalled,
             "isolation_ratio": isolated,
         },
+    )
+
+
+def no_streams() -> Effect:
+    """X1 where nothing was measured."""
+    return Effect(
+        id="X1",
+        title="Decode stall under a burst of long prompts",
+        measured="left out: the streams were over before the burst, as with a very small model",
+        accept=_STALL_LINE,
+        met=None,
     )
 
 
