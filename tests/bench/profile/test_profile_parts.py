@@ -8,7 +8,7 @@ from tests.policy.profiles import GRID, STEPS, make_profile, make_subject
 
 from baton.bench.overhead import OverheadRow
 from baton.bench.payload import PayloadRow
-from baton.bench.profile.assemble import assemble, median_points
+from baton.bench.profile.assemble import assemble, contention, median_points
 from baton.bench.profile.journal import Header, Journal, Sample, Served, Transferred
 from baton.bench.profile.overhead import step_overhead
 from baton.bench.profile.report import is_within_bound
@@ -166,6 +166,7 @@ def test_a_whole_journal_makes_the_profile_of_its_machine(tmp_path):
     profile = assemble(journal, "2026-01-01T00:00:00+00:00")
     assert is_within_bound(profile)
     assert all(error.num_points == 16 for error in profile.errors.values())
+    assert profile.contention.is_measured
     assert profile.contention.prefill_beside_decode == pytest.approx(1.12)
     assert profile.contention.decode_beside_prefill == pytest.approx(1.3)
     assert profile.transfer == TRANSFER and profile.overhead.step_us == 200
@@ -174,6 +175,12 @@ def test_a_whole_journal_makes_the_profile_of_its_machine(tmp_path):
     # 2 * 106 million block weights a row, at 2000 to 1800 us a row.
     assert profile.roofline.flops_per_us == pytest.approx(212.3e6 / 1850, rel=0.05)
     assert profile == assemble(journal, "2026-01-01T00:00:00+00:00")
+
+
+def test_without_pairs_contention_says_that_it_is_not_measured():
+    alone = contention([sample(0, prefill(4)), sample(0, decode(1, 20))])
+    assert (alone.prefill_beside_decode, alone.decode_beside_prefill) == (1, 1)
+    assert not alone.is_measured
 
 
 def test_a_noisy_machine_is_seen_to_be_one(tmp_path):

@@ -81,6 +81,7 @@ def contention(samples: list[Sample]) -> Contention:
     return Contention(
         prefill_beside_decode=factor(StepPhase.PREFILL),
         decode_beside_prefill=factor(StepPhase.DECODE),
+        is_measured=bool(ratios),
     )
 
 

@@ -116,17 +116,15 @@ def _measure(
 ) -> ServiceProfile:
     threads = options.config.worker.threads
     own, others = tuple(cores[-threads:]), tuple(cores[:-threads][:threads])
-    neighbour_config = msgspec.structs.replace(
+    unproven = msgspec.structs.replace(
         options.config, model=msgspec.structs.replace(options.config.model, self_test=False)
     )
 
     def neighbour() -> EngineChild:
-        return EngineChild(neighbour_config, model_path, others)
+        return EngineChild(unproven, model_path, others)
 
-    with (
-        _progress(console) as progress,
-        EngineChild(options.config, model_path, own) as child,
-    ):
+    config = unproven if options.quick else options.config
+    with _progress(console) as progress, EngineChild(config, model_path, own) as child:
         header = Header(
             subject=child.subject, grid=child.grid, seed=options.seed, quick=options.quick
         )

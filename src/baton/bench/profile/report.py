@@ -44,14 +44,15 @@ def _constants(profile: ServiceProfile) -> Table:
     for name, value, unit in profile.steps.coefficients():
         table.add_row(name, f"{value:,.3f}", unit)
     transfer, overhead, contention = profile.transfer, profile.overhead, profile.contention
+    times = "times as long" if contention.is_measured else "not measured: no cores for a neighbour"
     rows = [
         ("transfer copy", transfer.bytes_per_us, "bytes/us, source core"),
         ("transfer read-back", transfer.digest_bytes_per_us, "bytes/us, destination core"),
         ("transfer operation", transfer.operation_us, "us per chunk"),
         ("step overhead", overhead.step_us, "us per served step: node, loop, thread hop"),
         ("sequence overhead", overhead.sequence_us, "us per sequence of a served step"),
-        ("prefill beside decode", contention.prefill_beside_decode, "times as long"),
-        ("decode beside prefill", contention.decode_beside_prefill, "times as long"),
+        ("prefill beside decode", contention.prefill_beside_decode, times),
+        ("decode beside prefill", contention.decode_beside_prefill, times),
         ("memory read", profile.roofline.nbytes_per_us, "bytes/us"),
         ("compute", profile.roofline.flops_per_us, "FLOP/us, slope of many rows"),
     ]

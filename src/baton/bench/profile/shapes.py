@@ -12,6 +12,7 @@ _ROWS = (1, 2, 4, 6, 7, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160,
 _ROWS_QUICK = (1, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)
 _CHUNKS = (16, 64, 128, 256, 512)
 _CONTEXTS = (64, 128, 512, 1024, 2048)
+_CONTEXTS_QUICK = (64, 512, 1024)
 _DECODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _VISIBLE = (16, 128, 512, 1024, 2048)
 _MIXED_CHUNKS = (8, 32, 64, 128, 256)
@@ -74,7 +75,8 @@ def fit_grid(room: Room, *, quick: bool) -> list[Shape]:
     stride = 2 if quick else 1
     rows = {*(_ROWS_QUICK if quick else _ROWS), min(room.max_rows, room.max_len)}
     shapes = [prefill(num_rows) for num_rows in sorted(rows)]
-    shapes += [prefill(n, c) for n in _CHUNKS[::stride] for c in _CONTEXTS[::stride]]
+    contexts = _CONTEXTS_QUICK if quick else _CONTEXTS
+    shapes += [prefill(n, c) for n in _CHUNKS[::stride] for c in contexts]
     shapes += [decode(n, v) for n in _DECODES[::stride] for v in _VISIBLE]
     shapes += [
         Shape(prefills=prefill(n, context).prefills, visible_lengths=(visible,) * count)

@@ -48,6 +48,8 @@ class Contention(msgspec.Struct, frozen=True, kw_only=True):
 
     prefill_beside_decode: float
     decode_beside_prefill: float
+    is_measured: bool = True
+    """False where no cores were left for a neighbour; both factors are 1 then."""
 
     def factor(self, phase: StepPhase) -> float:
         """Of a step of `phase`; a mixed step is as long as its prefill rows make it."""
