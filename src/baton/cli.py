@@ -10,7 +10,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from baton import __version__, cli_profile, cli_race
+from baton import __version__, cli_bench, cli_profile, cli_race
 from baton.config import BatonConfig, load_config
 from baton.errors import BatonError, ConfigError
 
@@ -265,6 +265,7 @@ def version() -> None:
     _console.print(__version__)
 
 
+cli_bench.register(app)
 cli_profile.register(app)
 cli_race.register(app)
 
