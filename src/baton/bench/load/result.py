@@ -31,7 +31,8 @@ def result_of(
     interrupted: bool = False,
 ) -> dict[str, Any]:
     """Everything that was measured and how; no NaN and no infinity anywhere."""
-    rate = settings.arrivals.rate
+    rate = next((one.rate for one in probes or () if one.measured is measured), None)
+    rate = settings.arrivals.rate if rate is None else rate
     attainment = measured.attainment
     result: dict[str, Any] = {
         "date": datetime.now(UTC).strftime("%Y%m%d-%H%M%S"),

@@ -11,7 +11,8 @@ from baton.errors import ConfigError
 from baton.goodput.counting import Counting
 from baton.goodput.slo import SLOTargets
 
-ARRIVALS = ("poisson", "gamma", "constant", "trace")
+DRAWN = ("poisson", "gamma", "constant")
+ARRIVALS = (*DRAWN, "trace")
 RANDOM = "random"
 
 
@@ -32,6 +33,8 @@ class DataSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.num_prompts < 1:
             raise ConfigError(f"--num-prompts {self.num_prompts}: at least 1 request is needed")
+        if self.path is not None and not self.path.is_file():
+            raise ConfigError(f"--dataset {self.path} is not a file; name a trace file")
         if self.path is None and self.dataset_name != RANDOM:
             raise ConfigError(
                 f"--dataset-name {self.dataset_name!r} is not known; use {RANDOM!r}, or give a "
@@ -66,8 +69,6 @@ class ArrivalSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"--burstiness {self.burstiness:g} has no effect on --arrivals {self.process}; "
                 "use --arrivals gamma"
             )
-        if self.process in ("poisson", "gamma", "constant") and math.isinf(self.rate):
-            raise ConfigError(f"--arrivals {self.process} needs a finite --request-rate")
 
 
 class SearchSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,5 +120,8 @@ class BenchSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"--warmup-requests {self.counting.num_warmup} leaves none of "
                 f"{self.data.num_prompts} requests to measure; raise --num-prompts"
             )
+        process = self.arrivals.process
+        if self.search is None and process in DRAWN and math.isinf(self.arrivals.rate):
+            raise ConfigError(f"--arrivals {process} needs a finite --request-rate")
         if self.search is not None and not math.isinf(self.arrivals.rate):
             raise ConfigError("--search chooses the rates itself; leave --request-rate out")
