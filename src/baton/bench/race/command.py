@@ -17,6 +17,7 @@ from baton.bench.race.report import write_race_report
 from baton.bench.race.result import RaceResult
 from baton.bench.race.run import encode_result, run_race
 from baton.bench.race.table import print_race
+from baton.cli import check_writable
 from baton.config import BatonConfig
 from baton.errors import ConfigError
 from baton.policy.service_profile import ServiceProfile
@@ -35,6 +36,15 @@ class TraceChoice(msgspec.Struct, frozen=True, kw_only=True):
     format: str = "auto"
     scale: float = 1.0
     max_model_len: int = 2048
+
+
+def trace_choice(
+    path: Path | None, format: str, scale: float, max_model_len: int
+) -> TraceChoice | None:
+    """What the flags say; None without a path."""
+    if path is None:
+        return None
+    return TraceChoice(path=path, format=format, scale=scale, max_model_len=max_model_len)
 
 
 def make_contests(names: tuple[str, ...], trace: TraceChoice | None) -> list[Contest]:
@@ -56,12 +66,14 @@ def race_command(
     plan: RacePlan,
     trace: TraceChoice | None,
     console: Console,
-    *,
     html: Path | None,
     json_out: Path | None,
+    *,
     strict: bool,
 ) -> int:
     """Race and report; 1 with `strict` when an effect is not met, 130 when interrupted."""
+    for flag, path in (("--html", html), ("--json", json_out)):
+        check_writable(path, flag)
     contests = make_contests(plan.contests, trace)
     profiles = [load_profile(Path(path)) for path in plan.profiles]
     by_threads(profiles)

@@ -22,6 +22,7 @@ from baton.goodput.record import RequestRecord
 from baton.workload.request import Workload
 
 REQUEST_TIMEOUT_S = 45.0
+_AFTER_S = 1.5
 
 
 class Lane:
@@ -38,13 +39,15 @@ class Lane:
     ) -> list[RequestRecord]:
         """Send a workload; records are in order of arrival. Every seed has its own prompts.
 
-        Once so many requests have ended the others are interrupted: they count as cancelled.
+        A while after so many requests have ended the others are interrupted: they count as
+        cancelled. What was stalled until then has its next token by that time.
         """
         stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
 
         def watch(progress: Progress) -> None:
-            if enough is not None and progress.num_ended >= enough:
-                stop.set()
+            if enough is not None and progress.num_ended == enough:
+                loop.call_later(_AFTER_S, stop.set)
 
         options = LoadOptions(
             seed=seed, request_timeout_s=REQUEST_TIMEOUT_S, abilities=self._abilities
