@@ -84,7 +84,7 @@ async def test_a_search_finds_the_rate_at_which_a_slow_server_fails(tmp_path):
             *("--search", "--search-low", "5", "--search-high", "80", "--resolution", "20"),
             *("--json", str(result), "--html", str(page)),
         )
-        prompts = {tuple(body["prompt"]) for _, body in server.requests[4:]}
+        prompts = {tuple(body["prompt"]) for _, body in server.requests[2:]}
     assert (code, err) == (0, "")
     search = msgspec.json.decode(result.read_bytes())["search"]
     assert 5 <= search["goodput_joint"]["rate"] <= 25

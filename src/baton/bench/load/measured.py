@@ -50,7 +50,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         return {mode: num for mode, num in found.most_common() if mode}
 
     @property
-    def length_gap(self) -> dict[str, float]:
+    def mean_lengths(self) -> dict[str, float]:
         """Mean tokens of prompts and outputs as the server counted them."""
         done = [one for one in self.records if one.outcome is Outcome.COMPLETED]
         if not done:

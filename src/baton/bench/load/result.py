@@ -50,7 +50,7 @@ def result_of(
         "num_interrupted": measured.num_interrupted,
         "failures": measured.failures,
         "modes": measured.modes,
-        **measured.length_gap,
+        **measured.mean_lengths,
         "client_lateness": msgspec.to_builtins(measured.lateness),
         "attainment": attainment_of(attainment),
         "workload": name_of(workload),

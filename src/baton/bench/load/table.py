@@ -75,6 +75,12 @@ def print_measured(measured: Measured, console: Console) -> None:
     if measured.modes:
         modes = ", ".join(f"{num} {mode}" for mode, num in measured.modes.items())
         console.print(f"served: {modes}", highlight=False)
+    if lengths := measured.mean_lengths:
+        console.print(
+            f"mean lengths as the server counts: {lengths['mean_input_len']:.1f} prompt tokens, "
+            f"{lengths['mean_output_len']:.1f} output tokens",
+            highlight=False,
+        )
     late = measured.lateness
     if late is not None:
         console.print(f"client lateness: {late}", style="dim", highlight=False)

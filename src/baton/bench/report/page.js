@@ -11,7 +11,7 @@ function themed(layout, height) {
   };
   for (const name of Object.keys(made)) {
     if (/^[xy]axis\d*$/.test(name)) made[name] = { ...axis, ...made[name] };
-    if (made[name]?.type === "log") made[name] = { dtick: 1, minor: { showgrid: true,
+    if (made[name]?.type === "log") made[name] = { minor: { showgrid: true,
       gridcolor: colour("--grid") }, exponentformat: "none", ...made[name] };
   }
   return {
