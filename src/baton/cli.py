@@ -280,5 +280,6 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "baton":
             raise
-        _errors.print(f"baton: {error.name} is not installed; install kvbaton[serve]", markup=False)
+        extra = "bench" if error.name in ("aiohttp", "plotly") else "serve"
+        _errors.print(f"baton: {error.name} is not installed; install kvbaton[{extra}]", markup=False)
         sys.exit(2)

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -128,7 +129,7 @@ def _settings(flags: dict[str, Any]) -> "BenchSettings":
         search=searching if flags["search"] else None,
         json_out=_json_path(flags),
         save_detailed=flags["save_detailed"],
-        html_out=_writable(flags["html_out"], "--html"),
+        html_out=_page_path(flags["html_out"]),
     )
 
 
@@ -191,6 +192,12 @@ def _json_path(flags: dict[str, Any]) -> Path | None:
     if path is None and (flags["save_result"] or flags["save_detailed"]):
         path = Path(f"baton-bench-{datetime.now():%Y%m%d-%H%M%S}.json")
     return _writable(path, "--json")
+
+
+def _page_path(path: Path | None) -> Path | None:
+    if path is not None and find_spec("plotly") is None:
+        raise ConfigError(f"--html {path} needs plotly; install kvbaton[bench]")
+    return _writable(path, "--html")
 
 
 def _writable(path: Path | None, flag: str) -> Path | None:
