@@ -281,5 +281,6 @@ def main() -> None:
         if (error.name or "").split(".")[0] == "baton":
             raise
         extra = "bench" if error.name in ("aiohttp", "plotly") else "serve"
-        _errors.print(f"baton: {error.name} is not installed; install kvbaton[{extra}]", markup=False)
+        text = f"baton: {error.name} is not installed; install kvbaton[{extra}]"
+        _errors.print(text, markup=False)
         sys.exit(2)
