@@ -162,20 +162,27 @@ def test_awkward_lengths_are_edges_and_their_neighbours():
     assert awkward_lengths(16, 512, 2000)[-1] == 1027
 
 
-def arms(**ttft_ms: float) -> dict[str, Arm]:
+def arms(cpu_share: float = 1.0, **ttft_ms: float) -> dict[str, Arm]:
     default = {"alone": 100.0, "equal": 60.0, "searched": 55.0, "dense": 58.0, "triangular": 70.0}
     times = {**default, **ttft_ms}
     return {
-        name: Arm(name=name, rows_first=1024, ttft_ms=ms, waited_ms=0, cpu_share=1, n=4)
+        name: Arm(name=name, rows_first=1024, ttft_ms=ms, waited_ms=0, cpu_share=cpu_share, n=4)
         for name, ms in times.items()
     }
 
 
 @pytest.mark.parametrize(
     ("changes", "num_truths", "met"),
-    [({}, 1, True), ({"searched": 60.0}, 1, True), ({"searched": 61.0}, 1, False), ({}, 2, False)],
+    [
+        ({}, 1, True),
+        ({"searched": 60.0}, 1, True),
+        ({"searched": 61.0}, 1, False),
+        ({}, 2, False),
+        ({"cpu_share": 0.5}, 1, None),
+        ({"cpu_share": 0.5}, 2, False),
+    ],
 )
-def test_runahead_is_met_when_no_slower_and_always_the_same(changes, num_truths, met):
+def test_runahead_is_met_when_no_slower_undisturbed_and_always_the_same(changes, num_truths, met):
     effect = judge_runahead(2048, arms(**changes), {1024: [60.0], 1152: [55.0]}, num_truths, 40)
     assert effect.met is met
 

@@ -27,8 +27,12 @@ _GRID = 64
 _COARSE = 6
 _SEARCH_ROUNDS, _ROUNDS = 2, 5
 _QUIET_SHARE = 0.9
+_SPARE_RUNS = 12
+"""So many runs in all that something else disturbed are made again."""
 DENSE, TRIANGULAR = 0.618, 0.707
 """Best n1/C where attention costs C^2, and where it costs C^2/2, and nothing else costs."""
+_TITLE = "Two-process KV-Runahead: where to cut a long prompt"
+_ACCEPT = "searched <= equal split TTFT on quiet cores; one result, bit for bit, in all runs"
 _T = TypeVar("_T")
 _Truth = tuple[int, str, str]
 
@@ -42,7 +46,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     waited_ms: float
     """How long the second process waited for layers of the first."""
     cpu_share: float
-    """Least share of a core that a computing process had. Clearly below 1, something else ran."""
+    """What the process that had less of its core had of it, while it computed."""
     n: int
 
 
@@ -100,8 +104,18 @@ class Pair:
         self.truths: set[_Truth] = set()
         """Token, logits digest and K/V digest of every run so far: there must be only one."""
         self.num_runs = 0
+        self._num_spare = _SPARE_RUNS
         self._first, self._second = first, second
         self._arena, self._relay = arena, relay
+
+    def prefill_quiet(self, length: int, rows_first: int) -> Run:
+        """The same, again while it was disturbed and runs are left for that."""
+        run = self.prefill(length, rows_first)
+        while run.cpu_share < _QUIET_SHARE and self._num_spare:
+            self._num_spare -= 1
+            again = self.prefill(length, rows_first)
+            run = max(run, again, key=lambda one: one.cpu_share)
+        return run
 
     def prefill(self, length: int, rows_first: int) -> Run:
         """One prompt; with 0 rows in front the second process computes alone."""
@@ -179,7 +193,7 @@ async def measure_runahead(model: str, length: int = _LENGTH) -> Effect:
             coarse_stride(length),
             _GRID,
             _SEARCH_ROUNDS,
-            lambda split: pair.prefill(length, split).ttft_ms,
+            lambda split: pair.prefill_quiet(length, split).ttft_ms,
         )
         arms = _arms(pair, length, best)
         return judge_runahead(length, arms, samples, len(pair.truths), pair.num_runs)
@@ -205,14 +219,14 @@ def _arms(pair: Pair, length: int, best: int) -> dict[str, Arm]:
     samples: dict[int, list[Run]] = {split: [] for split in splits.values()}
     for _ in range(_ROUNDS):
         for split, taken in samples.items():
-            taken.append(pair.prefill(length, split))
+            taken.append(pair.prefill_quiet(length, split))
     return {
         name: Arm(
             name=name,
             rows_first=split,
             ttft_ms=statistics.median(run.ttft_ms for run in samples[split]),
             waited_ms=statistics.median(run.waited_ms for run in samples[split]),
-            cpu_share=min(run.cpu_share for run in samples[split]),
+            cpu_share=statistics.median(run.cpu_share for run in samples[split]),
             n=len(samples[split]),
         )
         for name, split in splits.items()
@@ -234,11 +248,12 @@ def judge_runahead(
         if name in ("dense", "triangular")
     )
     share = min(arm.cpu_share for arm in arms.values())
-    cores = "quiet" if share >= _QUIET_SHARE else f"DISTURBED (had {share:.0%} of a core)"
+    quiet = share >= _QUIET_SHARE
+    cores = "quiet" if quiet else f"DISTURBED (had {share:.0%} of a core)"
     grid = {split: statistics.median(times) for split, times in sorted(samples.items())}
     return Effect(
         id="X11",
-        title="Two-process KV-Runahead: where to cut a long prompt",
+        title=_TITLE,
         measured=(
             f"{length} rows, TTFT alone {alone.ttft_ms:.0f} ms; of it: equal split (KVR-E) "
             f"{equal.ttft_ms / alone.ttft_ms:.3f}, searched (KVR-S) n1/C "
@@ -248,8 +263,8 @@ def judge_runahead(
             f"{num_truths} distinct token, logits and K/V digest in {num_runs} runs; theory of "
             f"attention alone: {DENSE} dense, {TRIANGULAR} triangular"
         ),
-        accept="searched <= equal split TTFT; one result, bit for bit, in all runs",
-        met=best.ttft_ms <= equal.ttft_ms and num_truths == 1,
+        accept=_ACCEPT,
+        met=False if num_truths != 1 else best.ttft_ms <= equal.ttft_ms if quiet else None,
         figures={
             "num_rows": length,
             "best_share": best.rows_first / length,
@@ -264,8 +279,8 @@ def judge_runahead(
 def _undecided(reason: str) -> Effect:
     return Effect(
         id="X11",
-        title="Two-process KV-Runahead: where to cut a long prompt",
+        title=_TITLE,
         measured=reason,
-        accept="searched <= equal split TTFT; one result, bit for bit, in all runs",
+        accept=_ACCEPT,
         met=None,
     )
