@@ -57,8 +57,8 @@ _NAMES = (
     Mutant(
         name="chain-without-parent",
         file="cache/prefix.py",
-        line="parent = extend_chain(parent, token_ids[start : start + block_size])",
-        planted="parent = extend_chain(root, token_ids[start : start + block_size])",
+        line="parent = _link(parent, data[start : start + nbytes])",
+        planted="parent = _link(root, data[start : start + nbytes])",
         why="A block is found by its own tokens, whatever stands before them.",
         killer=Vopr(
             (

@@ -1,10 +1,12 @@
 """Prefix identity is a hash chain whose root is everything that must agree (0x09G)."""
 
 import hashlib
+import struct
 from collections.abc import Sequence
 
 from baton.core.layout import KVLayout, ModelIdentity
 
+_TOKEN_NBYTES = 4
 
 def chain_root(identity: ModelIdentity, layout: KVLayout, tenant_id: str, salt: str) -> bytes:
     """Root of the chain: model, adapter, layout with block size, tenant and salt.
@@ -22,15 +24,23 @@ def chain_root(identity: ModelIdentity, layout: KVLayout, tenant_id: str, salt: 
 
 def extend_chain(parent: bytes, token_ids: Sequence[int]) -> bytes:
     """Hash of one full block after `parent`."""
-    data = b"".join(token.to_bytes(4, "little") for token in token_ids)
-    return hashlib.blake2b(parent + data, digest_size=16).digest()
+    return _link(parent, _pack(token_ids))
 
 
 def block_hashes(root: bytes, token_ids: Sequence[int], block_size: int) -> list[bytes]:
     """Chained hashes of the full blocks of a token sequence; a partial tail has no name."""
     hashes = []
-    parent = root
-    for start in range(0, len(token_ids) - block_size + 1, block_size):
-        parent = extend_chain(parent, token_ids[start : start + block_size])
+    parent, data = root, _pack(token_ids)
+    nbytes = block_size * _TOKEN_NBYTES
+    for start in range(0, len(data) - nbytes + 1, nbytes):
+        parent = _link(parent, data[start : start + nbytes])
         hashes.append(parent)
     return hashes
+
+
+def _pack(token_ids: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(token_ids)}I", *token_ids)
+
+
+def _link(parent: bytes, data: bytes) -> bytes:
+    return hashlib.blake2b(parent + data, digest_size=16).digest()
