@@ -8,7 +8,7 @@ ARGS ?=
 RUN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check smoke docs compare chaos profile race vopr explore mutants effects bench-handoff clean
+.PHONY: help setup serve test check smoke docs compare chaos profile race vopr explore mutants effects bench-handoff bench-peers clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -65,6 +65,9 @@ race: setup ## race colocated arms against the split on the same cores; writes r
 
 bench-handoff: setup ## measure the handoff, the engine and the gateway against their limits
 	$(RUN)/python -m baton.bench.handoff $(ARGS)
+
+bench-peers: setup ## Baton colocated beside llama.cpp and vLLM (ARGS="--vllm-python V/bin/python ...")
+	$(RUN)/python -m baton.bench.peers $(ARGS)
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

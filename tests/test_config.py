@@ -116,6 +116,7 @@ def test_a_file_that_is_not_text_or_not_there_is_named(tmp_path):
         (["worker.block_size=24"], "worker.block_size"),
         (["worker.block_size=512"], "worker.block_size"),
         (["worker.kv_nbytes=0"], "worker.kv_nbytes"),
+        (["worker.threads=0"], "worker.threads"),
         (["worker.max_batch_tokens=0"], "worker.max_batch_tokens"),
         (["worker.max_num_seqs=0"], "worker.max_num_seqs"),
         (["worker.max_reservations=0"], "worker.max_reservations"),

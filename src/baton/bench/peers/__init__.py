@@ -1,0 +1,1 @@
+"""Colocated serving throughput beside other engines: same model, same cores, same client."""
