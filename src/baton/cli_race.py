@@ -9,6 +9,8 @@ from rich.console import Console
 
 from baton.config import load_config
 
+_PIPE_COLUMNS = 140
+
 
 def _option(text: str, *names: str) -> Any:
     return typer.Option(*names, help=text)
@@ -38,7 +40,7 @@ def race(
     scale_lengths: Divisor = 1.0,
     max_model_len: Longest = 2048,
     repetitions: Repetitions = 3,
-    duration: Annotated[float, _option("seconds of arrivals in a cell")] = 10.0,
+    duration: Annotated[float, _option("seconds of arrivals in a cell")] = 9.0,
     rates: Rates = "",
     goodput: Goodput = "",
     attainment: Annotated[float, _option("share that must meet the targets")] = 0.9,
@@ -81,8 +83,11 @@ def race(
     chosen = list(overrides or [])
     if model is not None:
         chosen.append(f"model.name={msgspec.json.encode(model).decode()}")
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PIPE_COLUMNS)  # the tables of a log are read on a wide screen
     code = command.race_command(
-        load_config(config, chosen), plan, trace, Console(), html, json_out, strict=strict
+        load_config(config, chosen), plan, trace, console, html, json_out, strict=strict
     )
     raise typer.Exit(code)
 

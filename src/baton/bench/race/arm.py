@@ -40,6 +40,8 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
         replace = msgspec.structs.replace
         return replace(
             base,
+            # `baton compare` proves exactness; here it would only lengthen the start.
+            model=replace(base.model, self_test=False),
             cluster=replace(
                 base.cluster, prefill=self.prefill, decode=self.decode, mixed=self.mixed
             ),

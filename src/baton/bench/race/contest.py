@@ -20,6 +20,8 @@ class Contest(msgspec.Struct, frozen=True, kw_only=True):
     """Lengths only; arrivals are drawn for each cell."""
     load_fractions: tuple[float, ...] = (0.35, 0.6, 0.85)
     """Offered rates over the split arm's capacity, where none are named."""
+    duration_scale: float = 1.0
+    """Of the duration of a cell: many short requests say enough in less time."""
 
     @property
     def mean_prompt_tokens(self) -> float:
@@ -35,7 +37,7 @@ class Contest(msgspec.Struct, frozen=True, kw_only=True):
 
     def cell(self, rate: float, duration_s: float, seed: int) -> Workload:
         """Poisson arrivals over a duration; equal seeds draw the same requests at every rate."""
-        num = max(1, round(rate * duration_s))
+        num = max(1, round(rate * duration_s * self.duration_scale))
         requests = self.lengths.requests
         start = seed * 37 % len(requests)
         chosen = tuple(requests[(start + i) % len(requests)] for i in range(num))
@@ -64,6 +66,7 @@ def short_prompts(num: int = 512, seed: int = 12) -> Contest:
         title="prompts of 24 tokens, outputs of 40 (lognormal means)",
         lengths=synthesize(num, prompt, output, seed=seed),
         load_fractions=(0.5, 0.9),
+        duration_scale=0.6,
     )
 
 

@@ -4,6 +4,7 @@ What it predicts is compared with what was measured; nothing is fitted to the ra
 """
 
 from collections.abc import Callable, Sequence
+from statistics import median
 
 import msgspec
 
@@ -14,6 +15,7 @@ from baton.bench.race.result import Prediction
 from baton.bench.race.standing import Standing
 from baton.config import BatonConfig
 from baton.errors import ConfigError
+from baton.goodput.record import RequestRecord
 from baton.goodput.slo import SLOTargets
 from baton.policy.service_profile import ServiceProfile
 from baton.sim.replay.replay import replay
@@ -77,12 +79,14 @@ def _predict(
 ) -> Prediction:
     measured: list[bool] = []
     predicted: list[bool] = []
+    pairs: list[tuple[RequestRecord, RequestRecord]] = []
     for cell in cells:
         workload = contest.cell(cell.rate, schedule.duration_s, schedule.seed + cell.repetition)
         seeded = msgspec.structs.replace(setup, seed=cell_seed(schedule, cell.repetition, 0))
         records = replay(workload, seeded, profile)
         predicted += [meets(record, targets) for record in records]
         measured += cell.met(targets)
+        pairs += zip(cell.records, records, strict=True)
     return Prediction(
         contest=contest.name,
         arm=cells[0].arm,
@@ -90,4 +94,12 @@ def _predict(
         measured=sum(measured) / len(measured),
         predicted=sum(predicted) / len(predicted),
         num_requests=len(measured),
+        ttft_error=_median_error([(a.ttft_us, b.ttft_us) for a, b in pairs]),
+        tpot_error=_median_error([(a.tpot_us, b.tpot_us) for a, b in pairs]),
     )
+
+
+def _median_error(pairs: Sequence[tuple[float | None, float | None]]) -> float:
+    """Of pairs that both have the clock; 0 when none has it."""
+    errors = [abs(b - a) / a for a, b in pairs if a and b is not None]
+    return median(errors) if errors else 0.0

@@ -18,6 +18,9 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     measured: float
     predicted: float
     num_requests: int
+    ttft_error: float
+    """Median over requests of |simulated - measured| / measured."""
+    tpot_error: float
 
 
 class RaceResult(msgspec.Struct, frozen=True, kw_only=True):

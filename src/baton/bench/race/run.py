@@ -126,16 +126,22 @@ async def _streams(
 ) -> None:
     """X1 and X2. The decode-only engine has one core, and the next one is kept busy."""
     alone = Arm(name=verdicts.DECODE_ONLY, title="decode-only beside a busy core", mixed=1)
-    others = [chunked(len(cores), budget, f"chunks-{budget}") for budget in plan.budgets]
-    extra = (alone, *others)
-    async with open_lanes(extra, config, folder) as more:
+    others = [
+        chunked(len(cores), budget, verdicts.chunk_arm(budget))
+        for budget in plan.budgets
+        if budget != plan.budget
+    ]
+    async with open_lanes((alone, *others), config, folder) as more:
         for repetition in range(plan.repetitions):
             for name in (verdicts.PREFILL_FIRST, "split"):
                 await _stream(lanes[name], plan, repetition, rounds, say)
             async with busy_core(model_path, cores[1]):
                 await _stream(more[alone.name], plan, repetition, rounds, say, ALONE)
-            for arm in others if repetition == 0 else ():
-                await _stream(more[arm.name], plan, repetition, rounds, say)
+        for arm in others:
+            await _stream(more[arm.name], plan, 0, rounds, say)
+    if plan.budget in plan.budgets:
+        await _stream(lanes["colocated-chunked"], plan, 0, rounds, say)
+        rounds[verdicts.chunk_arm(plan.budget)] = rounds.pop("colocated-chunked")
 
 
 async def _stream(

@@ -61,9 +61,14 @@ def no_streams() -> Effect:
     )
 
 
+def chunk_arm(budget: int) -> str:
+    """Name of the arm of X2 with a token budget."""
+    return f"chunks-{budget}"
+
+
 def chunking(rounds: Mapping[str, Sequence[StreamGaps]], budgets: Sequence[int]) -> Effect:
     """X2: the gap grows with the budget, TTFT falls with it, and the gap lies between d and a."""
-    names = [f"chunks-{budget}" for budget in budgets]
+    names = [chunk_arm(budget) for budget in budgets]
     gaps = [median(_p99s(rounds, name)) for name in names]
     ttfts = [median(one.mean_ttft_us for one in rounds[name]) for name in names]
     rising = all(b >= a * _SLACK for a, b in pairwise(gaps))
@@ -151,6 +156,8 @@ def fidelity(predictions: Sequence[Prediction]) -> Effect:
     worst = max(predictions, key=lambda one: abs(one.predicted - one.measured))
     mean = sum(apart) / len(apart)
     within = sum(points <= FIDELITY_POINTS for points in apart)
+    ttft = median(one.ttft_error for one in predictions)
+    tpot = median(one.tpot_error for one in predictions)
     return Effect(
         id="S",
         title="Simulated against measured joint attainment",
@@ -158,7 +165,8 @@ def fidelity(predictions: Sequence[Prediction]) -> Effect:
             f"mean {mean:.1f}, median {median(apart):.1f} points over {len(apart)} pairs of arm "
             f"and rate, {within} within {FIDELITY_POINTS:g}; worst {max(apart):.0f} "
             f"({worst.arm}, {worst.contest} at {worst.rate:.2f}/s: measured "
-            f"{worst.measured:.0%}, simulated {worst.predicted:.0%})"
+            f"{worst.measured:.0%}, simulated {worst.predicted:.0%}); of single requests, median "
+            f"relative error of TTFT {ttft:.0%}, of TPOT {tpot:.0%}"
         ),
         accept=f"mean <= {FIDELITY_POINTS:g} points",
         met=mean <= FIDELITY_POINTS,
