@@ -66,6 +66,7 @@ async def race(
                 for shape in shapes:
                     measured = await run_shape(contender, shape, seed=1 + number)
                     runs[contender.name][shape.name].append(measured)
+                    say(f"  {shape.name}: {measured.output:.1f} output tokens/s")
             finally:
                 await server.stop()
     return runs
