@@ -151,6 +151,8 @@ def _target(flags: dict[str, Any]) -> "Target":
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise ConfigError(f"--header {text!r}: write NAME=VALUE")
+        if not text.isprintable():
+            raise ConfigError(f"--header {text!r}: no line ends or other control characters")
         headers[name] = value
     return Target(
         base_url=flags["url"],

@@ -15,6 +15,7 @@ from baton.bench.load.settings import (
     DataSettings,
     SearchSettings,
 )
+from baton.bench.race.plan import RacePlan
 from baton.errors import ConfigError
 from baton.goodput.counting import Counting
 
@@ -97,6 +98,10 @@ def test_a_trace_keeps_its_shape_at_another_rate(tmp_path):
     ("make", "words"),
     [
         (lambda: DataSettings(num_prompts=0), "--num-prompts 0"),
+        (lambda: DataSettings(num_prompts=10**20), "at most 10000000"),
+        (lambda: LoadOptions(seed=-1), "--seed -1"),
+        (lambda: LoadOptions(seed=10**23), "--seed 1000"),
+        (lambda: RacePlan(duration_s=float("nan")), "duration_s = nan"),
         (lambda: DataSettings(dataset_name="sonnet"), "'sonnet'"),
         (lambda: ArrivalSettings(rate=0), "--request-rate 0"),
         (lambda: ArrivalSettings(rate=-1), "--request-rate -1"),

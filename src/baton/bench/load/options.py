@@ -5,6 +5,9 @@ import msgspec
 from baton.bench.load.target import Abilities
 from baton.errors import ConfigError
 
+SEED_LIMIT = 2**53
+"""Samplers get seeds that grow from it by request, and a server takes 64 bits."""
+
 
 class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One open-loop run."""
@@ -25,6 +28,8 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     request_id_prefix: str = ""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.seed < SEED_LIMIT:
+            raise ConfigError(f"--seed {self.seed}: from 0 to {SEED_LIMIT - 1}")
         if self.max_concurrency is not None and self.max_concurrency < 1:
             raise ConfigError(
                 f"--max-concurrency {self.max_concurrency}: at least 1, or leave it out for none"

@@ -14,6 +14,7 @@ from baton.goodput.slo import SLOTargets
 DRAWN = ("poisson", "gamma", "constant")
 ARRIVALS = (*DRAWN, "trace")
 RANDOM = "random"
+MAX_PROMPTS = 10_000_000
 
 
 class DataSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +34,8 @@ class DataSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.num_prompts < 1:
             raise ConfigError(f"--num-prompts {self.num_prompts}: at least 1 request is needed")
+        if self.num_prompts > MAX_PROMPTS:
+            raise ConfigError(f"--num-prompts {self.num_prompts}: at most {MAX_PROMPTS} in one run")
         if self.path is not None and not self.path.is_file():
             raise ConfigError(f"--dataset {self.path} is not a file; name a trace file")
         if self.path is None and self.dataset_name != RANDOM:

@@ -1,5 +1,7 @@
 """What a race measures, and for how long."""
 
+import math
+
 import msgspec
 
 from baton.errors import ConfigError
@@ -33,11 +35,11 @@ class RacePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("repetitions", "duration_s", "ttft_scale", "tpot_scale", "stream_tokens"):
-            if getattr(self, name) <= 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"race: {name} = {getattr(self, name)}; use a number above 0")
         if not 0 < self.attainment <= 1:
             raise ConfigError(f"--attainment {self.attainment:g}: a fraction above 0, at most 1")
-        if self.safety_margin_ms < 0:
+        if not self.safety_margin_ms >= 0:
             raise ConfigError(f"--safety-margin-ms {self.safety_margin_ms:g}: must not be negative")
         if any(budget < 2 for budget in (self.budget, *self.budgets)):
             raise ConfigError("--budget: a token budget is at least 2")
