@@ -20,21 +20,26 @@ _POSITION_FIELDS = ("rope_parameters", "rope_scaling", "rope_theta", "head_dim",
 
 def identify(path: Path, config: Any, name: str) -> ModelIdentity:
     """Identity of the model in `path`; every byte of its weights is read."""
-    weights = sorted(path.glob("*.safetensors"))
-    fields = json.loads((path / "config.json").read_text())
-    # How a file was saved is not what it holds.
-    for noise in ("transformers_version", "_name_or_path", "torch_dtype", "dtype"):
-        fields.pop(noise, None)
     resolved = config.to_dict()
     return ModelIdentity(
         model=name,
-        checkpoint_hash=digest([fields, [(file.name, file_hash(file)) for file in weights]]),
+        checkpoint_hash=checkpoint_hash(path),
         tokenizer_hash=digest(
             [(n, file_hash(path / n)) for n in _TOKENIZER_FILES if (path / n).exists()]
         ),
         position_policy_hash=digest({f: resolved.get(f) for f in _POSITION_FIELDS}),
         mask_policy_hash=digest({f: resolved.get(f) for f in _MASK_FIELDS}),
     )
+
+
+def checkpoint_hash(path: Path) -> str:
+    """Digest of the weights and the configuration in `path`."""
+    weights = sorted(path.glob("*.safetensors"))
+    fields = json.loads((path / "config.json").read_text())
+    # How a file was saved is not what it holds.
+    for noise in ("transformers_version", "_name_or_path", "torch_dtype", "dtype"):
+        fields.pop(noise, None)
+    return digest([fields, [(file.name, file_hash(file)) for file in weights]])
 
 
 def file_hash(path: Path) -> str:

@@ -15,6 +15,8 @@ DRAWN = ("poisson", "gamma", "constant")
 ARRIVALS = (*DRAWN, "trace")
 RANDOM = "random"
 MAX_PROMPTS = 10_000_000
+MIN_RATE = 1e-6
+"""Below it the second request would not come in a lifetime."""
 
 
 class DataSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,9 +61,9 @@ class ArrivalSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.process and self.process not in ARRIVALS:
             raise ConfigError(f"--arrivals {self.process!r}: use one of {', '.join(ARRIVALS)}")
-        if math.isnan(self.rate) or self.rate <= 0:
+        if not self.rate >= MIN_RATE:
             raise ConfigError(
-                f"--request-rate {self.rate:g}: more than 0 requests a second, or inf"
+                f"--request-rate {self.rate:g}: at least {MIN_RATE:g} requests a second, or inf"
             )
         if not 0 < self.burstiness < math.inf:
             raise ConfigError(f"--burstiness {self.burstiness:g}: a finite number above 0")
@@ -124,6 +126,10 @@ class BenchSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"{self.data.num_prompts} requests to measure; raise --num-prompts"
             )
         process = self.arrivals.process
+        if process == "trace" and self.data.path is None:
+            raise ConfigError(
+                "--arrivals trace replays a trace's own times; name it with --dataset"
+            )
         if self.search is None and process in DRAWN and math.isinf(self.arrivals.rate):
             raise ConfigError(f"--arrivals {process} needs a finite --request-rate")
         if self.search is not None and not math.isinf(self.arrivals.rate):

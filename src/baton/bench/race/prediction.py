@@ -4,6 +4,7 @@ What it predicts is compared with what was measured; nothing is fitted to the ra
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 
 import msgspec
@@ -14,6 +15,7 @@ from baton.bench.race.contest import Contest
 from baton.bench.race.result import Prediction
 from baton.bench.race.standing import Standing
 from baton.config import BatonConfig
+from baton.engine.identity import checkpoint_hash
 from baton.errors import ConfigError
 from baton.goodput.record import RequestRecord
 from baton.goodput.slo import SLOTargets
@@ -35,6 +37,19 @@ def by_threads(profiles: Sequence[ServiceProfile]) -> dict[int, ServiceProfile]:
             )
         found[threads] = profile
     return found
+
+
+def require_checkpoint(profiles: Sequence[ServiceProfile], model_path: Path) -> None:
+    """Raise ConfigError unless every profile was measured with the model in `model_path`."""
+    wanted = checkpoint_hash(model_path) if profiles else ""
+    for profile in profiles:
+        identity = profile.subject.identity
+        if identity.checkpoint_hash != wanted:
+            raise ConfigError(
+                f"--profile: measured with another model, {identity.model!r} of checkpoint "
+                f"{identity.checkpoint_hash}, and {model_path.name!r} is {wanted}; "
+                "measure it with `baton profile`"
+            )
 
 
 def predict(

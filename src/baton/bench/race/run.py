@@ -18,7 +18,7 @@ from baton.bench.race.contest import Contest
 from baton.bench.race.field import Lane, open_lanes
 from baton.bench.race.neighbour import busy_core
 from baton.bench.race.plan import RacePlan
-from baton.bench.race.prediction import by_threads, predict
+from baton.bench.race.prediction import by_threads, predict, require_checkpoint
 from baton.bench.race.result import Prediction, RaceResult
 from baton.bench.race.standing import Standing, stand
 from baton.bench.race.streams import BURST_PROMPTS, StreamGaps, measure_streams
@@ -46,6 +46,7 @@ async def run_race(
     cores = sorted(os.sched_getaffinity(0))
     field = arms(len(cores), plan.budget)
     model_path = await prepare_model(config.model.name, lambda stage, fraction: None)
+    require_checkpoint(profiles, model_path)
     say(f"starting {len(field)} arms on {len(cores)} cores")
     rounds: Rounds = defaultdict(list)
     cells: list[Cell] = []
