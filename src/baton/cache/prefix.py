@@ -8,6 +8,7 @@ from baton.core.layout import KVLayout, ModelIdentity
 
 _TOKEN_NBYTES = 4
 
+
 def chain_root(identity: ModelIdentity, layout: KVLayout, tenant_id: str, salt: str) -> bytes:
     """Root of the chain: model, adapter, layout with block size, tenant and salt.
 

@@ -56,8 +56,8 @@ def meets(record: RequestRecord, targets: SLOTargets) -> bool:
 
 
 def cell_seed(schedule: Schedule, repetition: int, number: int) -> int:
-    """Of the prompts' tokens: no two cells of an arm may share a prefix."""
-    return schedule.seed + 100 * repetition + number
+    """Of the prompts' tokens: no cell of an arm may share a prefix with another or a warm-up."""
+    return schedule.seed + 1000 * (repetition + 1) + number
 
 
 async def run_contest(

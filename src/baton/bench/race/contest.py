@@ -1,9 +1,10 @@
 """What is raced: a workload of given lengths at several rates, the same requests for every arm."""
 
 import msgspec
+import numpy as np
 
 from baton.errors import ConfigError
-from baton.workload.arrivals import poisson, with_arrivals
+from baton.workload.arrivals import with_arrivals
 from baton.workload.distribution import LogNormal
 from baton.workload.request import Workload
 from baton.workload.synthetic import synthesize
@@ -36,14 +37,20 @@ class Contest(msgspec.Struct, frozen=True, kw_only=True):
         return sum(r.num_output_tokens for r in requests) / len(requests)
 
     def cell(self, rate: float, duration_s: float, seed: int) -> Workload:
-        """Poisson arrivals over a duration; equal seeds draw the same requests at every rate."""
-        num = max(1, round(rate * duration_s * self.duration_scale))
+        """Arrivals over a duration; equal seeds draw the same requests at every rate.
+
+        They are a Poisson process under the condition that as many arrive as the rate promises:
+        so few requests of a free one would often come at another rate than the one offered.
+        """
+        span_us = duration_s * self.duration_scale * US_PER_S
+        num = max(1, round(rate * span_us / US_PER_S))
         requests = self.lengths.requests
         start = seed * 37 % len(requests)
         chosen = tuple(requests[(start + i) % len(requests)] for i in range(num))
         lengths = msgspec.structs.replace(self.lengths, requests=chosen)
-        times = poisson(num, rate, seed)
-        return with_arrivals(lengths, times, f"Poisson at {rate:g}/s, seed {seed}")
+        rng = np.random.Generator(np.random.PCG64(seed))
+        times = np.sort(rng.uniform(0, span_us, num)).astype(int).tolist()
+        return with_arrivals(lengths, times, f"{num} uniform in {span_us / 1e6:g} s, seed {seed}")
 
 
 def long_prompts(num: int = 512, seed: int = 11) -> Contest:
@@ -65,8 +72,8 @@ def short_prompts(num: int = 512, seed: int = 12) -> Contest:
         name="short-prompt",
         title="prompts of 24 tokens, outputs of 40 (lognormal means)",
         lengths=synthesize(num, prompt, output, seed=seed),
-        load_fractions=(0.5, 0.9),
-        duration_scale=0.6,
+        load_fractions=(0.8, 1.25, 1.7),
+        duration_scale=0.4,
     )
 
 

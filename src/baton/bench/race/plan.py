@@ -11,11 +11,11 @@ class RacePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Targets are multiples of the split arm's unloaded clocks unless `goodput` names them."""
 
     repetitions: int = 3
-    duration_s: float = 9.0
+    duration_s: float = 12.0
     seed: int = 1
     attainment: float = 0.9
     ttft_scale: float = 6.0
-    tpot_scale: float = 1.5
+    tpot_scale: float = 2.0
     goodput: str = ""
     rates: tuple[float, ...] = ()
     """Offered rates; empty: fractions of the split arm's capacity."""
