@@ -71,8 +71,8 @@ _NAMES = (
     Mutant(
         name="partial-block-named",
         file="cache/prefix.py",
-        line="for start in range(0, len(token_ids) - block_size + 1, block_size):",
-        planted="for start in range(0, len(token_ids), block_size):",
+        line="for start in range(0, len(data) - nbytes + 1, nbytes):",
+        planted="for start in range(0, len(data), nbytes):",
         why="A block that will be written on is published as history.",
         killer=Vopr(("writes-are-owned",), seeds=(1,)),
     ),
