@@ -21,6 +21,8 @@ class Contest(msgspec.Struct, frozen=True, kw_only=True):
     """Lengths only; arrivals are drawn for each cell."""
     load_fractions: tuple[float, ...] = (0.35, 0.6, 0.85)
     """Offered rates over the split arm's capacity, where none are named."""
+    ttft_scale: float = 0.0
+    """TTFT target over the unloaded split where the contest is about it; 0: the race's own."""
     duration_scale: float = 1.0
     """Of the duration of a cell: many short requests say enough in less time."""
 
@@ -73,6 +75,7 @@ def short_prompts(num: int = 512, seed: int = 12) -> Contest:
         title="prompts of 24 tokens, outputs of 40 (lognormal means)",
         lengths=synthesize(num, prompt, output, seed=seed),
         load_fractions=(0.8, 1.25, 1.7),
+        ttft_scale=1.6,
         duration_scale=0.4,
     )
 

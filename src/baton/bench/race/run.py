@@ -92,7 +92,7 @@ async def _contest(
     lanes: dict[str, Lane], field: Sequence[Arm], contest: Contest, plan: RacePlan, say: Say
 ) -> tuple[list[Cell], Standing]:
     calibration = await calibrate(lanes["split"], contest, plan.seed)
-    targets = _targets(plan, calibration)
+    targets = _targets(plan, contest, calibration)
     capacity = calibration.capacity(contest.mean_output_tokens)
     rates = plan.rates or tuple(round(capacity * share, 3) for share in contest.load_fractions)
     say(
@@ -109,10 +109,11 @@ def _schedule(plan: RacePlan) -> Schedule:
     return Schedule(repetitions=plan.repetitions, duration_s=plan.duration_s, seed=plan.seed)
 
 
-def _targets(plan: RacePlan, calibration: Calibration) -> SLOTargets:
+def _targets(plan: RacePlan, contest: Contest, calibration: Calibration) -> SLOTargets:
     if plan.goodput:
         return parse_goodput(plan.goodput, plan.attainment)
-    return calibration.targets(plan.ttft_scale, plan.tpot_scale, plan.attainment)
+    ttft_scale = contest.ttft_scale or plan.ttft_scale
+    return calibration.targets(ttft_scale, plan.tpot_scale, plan.attainment)
 
 
 async def _streams(
