@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,10 +9,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from baton.core.effects import DigestChunk, MoveChunk
-from baton.core.events import ChunkArrived, ChunkDigested, ChunkMoved, IoQuiesced
+from baton.core.events import ChunkArrived, ChunkDigested, ChunkMoved
 from baton.core.manifest import ChunkSpec
 from baton.sim.arithmetic import Rows, checksum
 from baton.sim.faults import ChunkFault
+from baton.sim.orders import Order, TransferQueue
 
 if TYPE_CHECKING:
     from baton.sim.worker import SimWorker
@@ -21,48 +21,21 @@ if TYPE_CHECKING:
 _KINDS = ("corrupt", "fail", "late", "repeat", "contradict")
 
 
-class SimPlane:
+class SimPlane(TransferQueue):
     """Copies chunks between the rows of live workers.
 
-    A cancel drops what is queued; a copy that runs is finished, late or not, and only then is the
-    reservation quiet. A write takes its bytes when it starts and lands them when it ends.
+    A copy that runs is finished, late or not. A write takes its bytes when it starts and lands
+    them when it ends.
     """
 
     def __init__(self, worker: SimWorker) -> None:
+        super().__init__(worker.after, worker.feed)
         self._worker = worker
-        self._queue: deque[MoveChunk | DigestChunk] = deque()
-        self._running: MoveChunk | DigestChunk | None = None
-        self._cancelled: set[int] = set()
         self.num_moves = 0
         self.num_digests = 0
 
-    @property
-    def outstanding(self) -> Counter[int]:
-        """Orders queued or running, by reservation."""
-        orders = [*self._queue, *([self._running] if self._running else [])]
-        return Counter(order.reservation_id for order in orders)
-
-    def submit(self, order: MoveChunk | DigestChunk) -> None:
-        """Queue a copy or a read-back."""
-        if order.reservation_id not in self._cancelled:
-            self._queue.append(order)
-            self._next()
-
-    def cancel(self, reservation_id: int) -> None:
-        """Drop queued orders of a reservation; it is quiet when none runs."""
-        self._cancelled.add(reservation_id)
-        self._queue = deque(o for o in self._queue if o.reservation_id != reservation_id)
-        if self._running is None or self._running.reservation_id != reservation_id:
-            self._quiesce(reservation_id)
-
-    def _quiesce(self, reservation_id: int) -> None:
-        self._worker.after(1, lambda: self._worker.feed(IoQuiesced(reservation_id=reservation_id)))
-
-    def _next(self) -> None:
-        if self._running is not None or not self._queue:
-            return
-        worker, order = self._worker, self._queue.popleft()
-        self._running = order
+    def _begin(self, order: Order) -> None:
+        worker = self._worker
         if isinstance(order, DigestChunk):
             self.num_digests += 1
             fails = worker.counted_fault("digest", self.num_digests, ("digest",)) is not None
@@ -80,15 +53,6 @@ class SimPlane:
         if order.write:
             data = self._chunk_rows(worker, order.chunk, order.local_blocks).copy()
         worker.after(copy_us, lambda: self._land(order, data, fault))
-
-    def _finish(self, order: MoveChunk | DigestChunk) -> bool:
-        """The order is over; False when it was cancelled while it ran."""
-        self._running = None
-        cancelled = order.reservation_id in self._cancelled
-        if cancelled:
-            self._quiesce(order.reservation_id)
-        self._next()
-        return not cancelled
 
     def _chunk_rows(self, worker: SimWorker, chunk: ChunkSpec, blocks: Sequence[int]) -> Rows:
         layers = slice(chunk.layer_start, chunk.layer_start + chunk.num_layers)

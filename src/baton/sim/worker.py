@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from baton.core import effects, events
-from baton.core.effects import Effect
+from baton.core import events
 from baton.core.events import Event
 from baton.core.layout import KVLayout
 from baton.core.manifest import CacheEntry
@@ -22,6 +21,7 @@ from baton.sim.clock import Clock
 from baton.sim.dice import roll
 from baton.sim.engine import SimEngine
 from baton.sim.faults import ChunkFault, EngineFault
+from baton.sim.orders import perform
 from baton.sim.plane import SimPlane
 
 if TYPE_CHECKING:
@@ -182,25 +182,8 @@ class SimWorker:
         asked = self.node.handle(event, now_us)
         self.world.observe(lambda o: o.handled(self, event, asked))
         for effect in asked:
-            self._perform(effect)
+            perform(effect, self._send, self.engine, self.plane)
         self._arm()
-
-    def _perform(self, effect: Effect) -> None:
-        match effect:
-            case effects.Send(to=to, message=message):
-                self._send(to, message)
-            case effects.RunBatch(batch=batch):
-                self.engine.submit(batch)
-            case effects.DigestKV():
-                self.engine.submit(effect)
-            case effects.MoveChunk() | effects.DigestChunk():
-                self.plane.submit(effect)
-            case effects.CancelIo(reservation_id=reservation_id):
-                self.plane.cancel(reservation_id)
-            case effects.Trace():
-                pass  # observers see it among the effects
-            case _:
-                raise AssertionError(f"a worker host cannot {type(effect).__name__}")
 
     def _send(self, to: str, message: Message) -> None:
         envelope = Envelope(sender_id=self.worker_id, sender_epoch=self.epoch, message=message)

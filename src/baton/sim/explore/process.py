@@ -4,6 +4,7 @@ A node is deterministic and isolated, so (state, event, time) decides (state, ou
 itself runs only when that triple is new; everything else is a look-up.
 """
 
+from abc import ABC, abstractmethod
 from enum import IntEnum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -43,7 +44,7 @@ class Facts(Protocol):
         """The epochs of the workers that it holds for alive."""
 
 
-class Process(Generic[Node]):
+class Process(ABC, Generic[Node]):
     """Memoised steps of one process; subclasses know its events and its effects."""
 
     def __init__(self, name: str, nodes: Nodes[Node], check_every: int) -> None:
@@ -90,14 +91,14 @@ class Process(Generic[Node]):
             text = f"{self.name} broke on {type(event).__name__}: {type(error).__name__} {error}"
             raise Violation(text) from error
 
+    @abstractmethod
     def node_of(self, state: int) -> int:
         """The number of a state's node."""
-        raise NotImplementedError
 
+    @abstractmethod
     def facts(self, state: int) -> Facts:
         """What is known of the node of a state."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run(self, state: int, kind: Kind, argument: int, now_us: int, node: Node) -> Outcome:
         """Compute one step by running the node."""
-        raise NotImplementedError

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from baton.core import effects, events
-from baton.core.effects import Effect
+from baton.core import events
 from baton.core.events import Event
 from baton.core.ids import Role
 from baton.core.messages import Envelope, Hello, Message
@@ -14,6 +13,7 @@ from baton.nodes.context import ROUTER
 from baton.nodes.worker import Worker
 from baton.policy.phase_cost import PrefillRows
 from baton.policy.service_profile import ServiceProfile
+from baton.sim.orders import perform
 from baton.sim.replay.engine import ReplayEngine
 from baton.sim.replay.plane import ReplayPlane
 
@@ -77,25 +77,8 @@ class ReplayWorker:
     def feed(self, event: Event) -> None:
         """Give the node an event and perform what it asks for."""
         for effect in self.node.handle(event, self._timeline.now_us):
-            self._perform(effect)
+            perform(effect, self._send, self.engine, self.plane)
         self._arm()
-
-    def _perform(self, effect: Effect) -> None:
-        match effect:
-            case effects.Send(to=to, message=message):
-                self._send(to, message)
-            case effects.RunBatch(batch=batch):
-                self.engine.submit(batch)
-            case effects.DigestKV():
-                self.engine.submit(effect)
-            case effects.MoveChunk() | effects.DigestChunk():
-                self.plane.submit(effect)
-            case effects.CancelIo(reservation_id=reservation_id):
-                self.plane.cancel(reservation_id)
-            case effects.Trace():
-                pass
-            case _:
-                raise AssertionError(f"a worker host cannot {type(effect).__name__}")
 
     def _send(self, to: str, message: Message) -> None:
         envelope = Envelope(sender_id=self.worker_id, sender_epoch=EPOCH, message=message)
