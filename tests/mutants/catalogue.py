@@ -1,10 +1,11 @@
 """Every planted bug, by area."""
 
-from tests.mutants import accounts, fences, handoff, memory, rights, serving
+from tests.mutants import accounts, batching, fences, handoff, memory, rights, serving
 from tests.mutants.mutant import Mutant, StaleMutant
 
 CATALOGUE: tuple[Mutant, ...] = (
     *accounts.MUTANTS,
+    *batching.MUTANTS,
     *fences.MUTANTS,
     *handoff.MUTANTS,
     *memory.MUTANTS,
