@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from rich.console import Console
 
 from baton import __version__, cli_bench, cli_profile, cli_race
+from baton.cli_common import check_writable, loop_factory
 from baton.config import BatonConfig, load_config
 from baton.errors import BatonError, ConfigError
 
@@ -61,15 +61,6 @@ def _quoted(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed: the gateway writes many small chunks."""
-    try:
-        import uvloop
-    except ModuleNotFoundError:
-        return None
-    return uvloop.new_event_loop
-
-
 @app.command()
 def serve(
     model: ModelOption = None,
@@ -86,7 +77,7 @@ def serve(
     from baton.runtime.serve import serve as run
 
     loaded = _load(config, overrides, model, prefill, decode, mixed, host, port)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(run(loaded, _console, trace_dir))
 
 
@@ -110,19 +101,6 @@ def compare(
         return
     plan = command.make_plan(loaded, prompts, cases or [], every_arm)
     raise typer.Exit(command.compare_command(plan, _console, json_out))
-
-
-def check_writable(path: Path | None, flag: str = "--json") -> None:
-    """Refuse a file before the run and not after it: only opening it tells."""
-    if path is None:
-        return
-    existed = path.exists()
-    try:
-        path.open("ab").close()
-    except OSError as error:
-        raise ConfigError(f"{flag} {path} cannot be written: {error.strerror}") from error
-    if not existed:
-        path.unlink(missing_ok=True)
 
 
 @app.command()

@@ -1,8 +1,6 @@
 """`baton bench`, apart from the other verbs because of its many options."""
 
-import asyncio
 import os
-from collections.abc import Callable
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from baton.cli_common import check_writable, loop_factory
 from baton.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def bench(
     flags = locals()
     from baton.bench.load.command import bench_command
 
-    raise typer.Exit(bench_command(_settings(flags), Console(), _loop_factory()))
+    raise typer.Exit(bench_command(_settings(flags), Console(), loop_factory()))
 
 
 def _settings(flags: dict[str, Any]) -> "BenchSettings":
@@ -193,36 +192,15 @@ def _json_path(flags: dict[str, Any]) -> Path | None:
     path: Path | None = flags["json_out"]
     if path is None and (flags["save_result"] or flags["save_detailed"]):
         path = Path(f"baton-bench-{datetime.now():%Y%m%d-%H%M%S}.json")
-    return _writable(path, "--json")
+    check_writable(path)
+    return path
 
 
 def _page_path(path: Path | None) -> Path | None:
     if path is not None and find_spec("plotly") is None:
         raise ConfigError(f"--html {path} needs plotly; install kvbaton[bench]")
-    return _writable(path, "--html")
-
-
-def _writable(path: Path | None, flag: str) -> Path | None:
-    """Refuse a file before the run and not after it: only opening it tells."""
-    if path is None:
-        return None
-    existed = path.exists()
-    try:
-        path.open("ab").close()
-    except OSError as error:
-        raise ConfigError(f"{flag} {path} cannot be written: {error.strerror}") from error
-    if not existed:
-        path.unlink(missing_ok=True)
+    check_writable(path, "--html")
     return path
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed: the client reads many small chunks."""
-    try:
-        import uvloop
-    except ModuleNotFoundError:
-        return None
-    return uvloop.new_event_loop
 
 
 def register(app: typer.Typer) -> None:

@@ -7,6 +7,7 @@ import msgspec
 import typer
 from rich.console import Console
 
+from baton.cli_common import check_writable
 from baton.config import load_config
 
 _PIPE_COLUMNS = 140
@@ -79,6 +80,8 @@ def race(
         safety_margin_ms=safety_margin_ms,
         profiles=tuple(map(str, profile or ())),
     )
+    check_writable(html, "--html")
+    check_writable(json_out)
     trace = command.trace_choice(dataset, format, scale_lengths, max_model_len)
     chosen = list(overrides or [])
     if model is not None:

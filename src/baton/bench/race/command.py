@@ -17,7 +17,6 @@ from baton.bench.race.report import write_race_report
 from baton.bench.race.result import RaceResult
 from baton.bench.race.run import encode_result, run_race
 from baton.bench.race.table import print_race
-from baton.cli import check_writable
 from baton.config import BatonConfig
 from baton.errors import ConfigError
 from baton.policy.service_profile import ServiceProfile
@@ -72,8 +71,6 @@ def race_command(
     strict: bool,
 ) -> int:
     """Race and report; 1 with `strict` when an effect is not met, 130 when interrupted."""
-    for flag, path in (("--html", html), ("--json", json_out)):
-        check_writable(path, flag)
     contests = make_contests(plan.contests, trace)
     profiles = [load_profile(Path(path)) for path in plan.profiles]
     by_threads(profiles)
