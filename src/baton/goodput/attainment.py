@@ -32,6 +32,10 @@ class Met(msgspec.Struct, frozen=True, kw_only=True):
         return self.ttft and self.tpot and self.e2e
 
 
+MISSED = Met(ttft=False, tpot=False, e2e=False)
+"""A request that failed, or was never sent."""
+
+
 class Attainment(msgspec.Struct, frozen=True, kw_only=True):
     """All fractions over the one denominator `num_counted`; None where no target is set.
 
@@ -149,7 +153,7 @@ def _span_us(records: Sequence[RequestRecord]) -> int:
 
 def _met(record: RequestRecord, targets: SLOTargets) -> Met:
     if record.outcome is not Outcome.COMPLETED:
-        return Met(ttft=False, tpot=False, e2e=False)
+        return MISSED
     # Without a first token there is nothing to be on time; with one only, no gap can be late.
     has_token = bool(record.token_times_us)
     return Met(

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baton.errors import ConfigError
-from baton.goodput.interval import DEFAULT, Estimate, Sampling
+from baton.goodput.interval import DEFAULT, Estimate, Sampling, estimate
 
 Met = Sequence[bool]
 """One entry for each counted request of a rate: did it meet its targets?"""
@@ -50,13 +50,12 @@ def goodput_curves(
     drawn = _resampled(arms, target, sampling)
     curves = {}
     for name, by_rate in arms.items():
-        rates = tuple(sorted(by_rate))
-        attained = tuple(float(np.mean(by_rate[rate])) for rate in rates)
+        rates, attained = _attained(by_rate)
         value = goodput_at(rates, attained, target)
         curves[name] = GoodputCurve(
             rates=rates,
             attainments=attained,
-            goodput=_estimate(value, drawn[name], _num_requests(by_rate), sampling),
+            goodput=estimate(value, drawn[name], _num_requests(by_rate), sampling),
             is_below_range=attained[0] < target,
             is_above_range=all(one >= target for one in attained),
         )
@@ -76,17 +75,12 @@ def goodput_ratio(
     understates the ratio.
     """
     drawn = _resampled({above: arms[above], below: arms[below]}, target, sampling)
-    values = {
-        name: goodput_at(
-            sorted(arms[name]), [float(np.mean(arms[name][r])) for r in sorted(arms[name])], target
-        )
-        for name in (above, below)
-    }
+    values = {name: goodput_at(*_attained(arms[name]), target) for name in (above, below)}
     if not values[below]:
         return None
     floor = min(arms[below])
     ratios = drawn[above] / np.maximum(drawn[below], floor)
-    return _estimate(values[above] / values[below], ratios, _num_requests(arms[above]), sampling)
+    return estimate(values[above] / values[below], ratios, _num_requests(arms[above]), sampling)
 
 
 def _resampled(
@@ -114,11 +108,11 @@ def _resampled(
     return goodputs
 
 
+def _attained(by_rate: Mapping[float, Met]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Ascending rates, and the attainment at each."""
+    rates = tuple(sorted(by_rate))
+    return rates, tuple(float(np.mean(by_rate[rate])) for rate in rates)
+
+
 def _num_requests(by_rate: Mapping[float, Met]) -> int:
     return sum(len(met) for met in by_rate.values())
-
-
-def _estimate(value: float, drawn: NDArray[np.float64], num: int, sampling: Sampling) -> Estimate:
-    margin = (1 - sampling.level) / 2 * 100
-    low, high = np.percentile(drawn, [margin, 100 - margin])
-    return Estimate(value=value, low=float(low), high=float(high), num=num, level=sampling.level)

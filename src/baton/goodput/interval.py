@@ -87,7 +87,7 @@ def bootstrap(
     """A figure of independent observations."""
     data = _observations(values)
     drawn = _resample(len(data), sampling, lambda chosen: statistic(data[chosen]))
-    return _estimate(float(statistic(data[None, :])[0]), drawn, len(data), sampling)
+    return estimate(float(statistic(data[None, :])[0]), drawn, len(data), sampling)
 
 
 def bootstrap_proportion(num_met: int, num: int, sampling: Sampling = DEFAULT) -> Estimate:
@@ -105,7 +105,7 @@ def bootstrap_proportion(num_met: int, num: int, sampling: Sampling = DEFAULT) -
         low, high = (tail, 1.0) if num_met else (0.0, 1 - tail)
         return Estimate(value=num_met / num, low=low, high=high, num=num, level=sampling.level)
     drawn = sampling.rng().binomial(num, num_met / num, size=sampling.num_resamples) / num
-    return _estimate(num_met / num, drawn, num, sampling)
+    return estimate(num_met / num, drawn, num, sampling)
 
 
 def bootstrap_paired_ratio(
@@ -128,7 +128,7 @@ def bootstrap_paired_ratio(
     drawn = _resample(
         len(above), sampling, lambda chosen: mean(above[chosen]) / mean(below[chosen])
     )
-    return _estimate(float(above.mean() / below.mean()), drawn, len(above), sampling)
+    return estimate(float(above.mean() / below.mean()), drawn, len(above), sampling)
 
 
 def bootstrap_clusters(
@@ -149,7 +149,7 @@ def bootstrap_clusters(
     drawn = _resample(
         len(data), sampling, lambda chosen: sums[chosen].sum(axis=1) / sizes[chosen].sum(axis=1)
     )
-    return _estimate(float(sums.sum() / sizes.sum()), drawn, len(data), sampling)
+    return estimate(float(sums.sum() / sizes.sum()), drawn, len(data), sampling)
 
 
 def _observations(values: Sequence[float]) -> Values:
@@ -175,7 +175,8 @@ def _resample(
     return np.concatenate(parts)
 
 
-def _estimate(value: float, drawn: Values, num: int, sampling: Sampling) -> Estimate:
+def estimate(value: float, drawn: Values, num: int, sampling: Sampling) -> Estimate:
+    """A figure of `num` observations with the percentile interval of its resamples."""
     margin = (1 - sampling.level) / 2 * 100
     low, high = np.percentile(drawn, [margin, 100 - margin])
     if not math.isfinite(value):

@@ -76,7 +76,7 @@ def test_the_split_wins_and_the_margin_says_why():
     assert result.best_colocated == "replicas"
     assert result.ratio is not None and result.ratio.value == pytest.approx(2 / 1.1)
     assert result.per_core["split"].value == pytest.approx(1.0)
-    assert result.sentence.startswith("Split: 2.00 against 1.10")
+    assert result.sentence.startswith("Split: at least 2.00 against 1.10")
     margin = result.margins[0].verdict
     assert margin.margin.interference_saved_us == 200_000
     assert margin.margin.delta_us == 200_000 - 3000 and margin.enable

@@ -9,7 +9,8 @@ import msgspec
 from baton.bench.race.contest import Contest
 from baton.bench.race.field import Lane
 from baton.bench.race.phases import Phases, read_phases
-from baton.goodput.record import Outcome, RequestRecord
+from baton.goodput.attainment import MISSED, Met, judge_each
+from baton.goodput.record import RequestRecord
 from baton.goodput.slo import SLOTargets
 from baton.workload.request import Workload
 
@@ -31,11 +32,15 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     is_skipped: bool = False
     """Not run, because a lower rate was hopeless; every request counts as a miss."""
 
-    def met(self, targets: SLOTargets) -> list[bool]:
-        """Whether each request met every target, in order of arrival; failures did not."""
+    def judged(self, targets: SLOTargets) -> list[Met]:
+        """What each request met, in order of arrival; failures and skipped cells met nothing."""
         if self.is_skipped:
-            return [False] * self.num_requests
-        return [meets(record, targets) for record in self.records]
+            return [MISSED] * self.num_requests
+        return judge_each(self.records, targets)
+
+    def met(self, targets: SLOTargets) -> list[bool]:
+        """Whether each request met every target."""
+        return [one.all for one in self.judged(targets)]
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,15 +49,6 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     repetitions: int
     duration_s: float
     seed: int
-
-
-def meets(record: RequestRecord, targets: SLOTargets) -> bool:
-    """Every clock of one request; one output token has no TPOT and meets it."""
-    if record.outcome is not Outcome.COMPLETED or record.ttft_us is None:
-        return False
-    on_time = targets.ttft_us is None or record.ttft_us <= targets.ttft_us
-    tpot_us = record.tpot_us or 0.0
-    return on_time and (targets.tpot_us is None or tpot_us <= targets.tpot_us)
 
 
 def cell_seed(schedule: Schedule, repetition: int, number: int) -> int:

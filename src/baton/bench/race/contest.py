@@ -19,7 +19,7 @@ class Contest(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     lengths: Workload
     """Lengths only; arrivals are drawn for each cell."""
-    load_fractions: tuple[float, ...] = (0.35, 0.6, 0.85)
+    load_fractions: tuple[float, ...] = (0.4, 0.7, 1.0)
     """Offered rates over the split arm's capacity, where none are named."""
     ttft_scale: float = 0.0
     """TTFT target over the unloaded split where the contest is about it; 0: the race's own."""

@@ -5,6 +5,7 @@ import math
 import msgspec
 
 from baton.errors import ConfigError
+from baton.goodput.slo import parse_goodput
 
 
 class RacePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +40,13 @@ class RacePlan(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"race: {name} = {getattr(self, name)}; use a number above 0")
         if not 0 < self.attainment <= 1:
             raise ConfigError(f"--attainment {self.attainment:g}: a fraction above 0, at most 1")
+        if self.goodput:
+            targets = parse_goodput(self.goodput, self.attainment)
+            if targets.ttft_us is None or targets.tpot_us is None:
+                raise ConfigError(
+                    f"--goodput {self.goodput!r}: a race judges both clocks; write "
+                    "'ttft:500 tpot:100'"
+                )
         if not self.safety_margin_ms >= 0:
             raise ConfigError(f"--safety-margin-ms {self.safety_margin_ms:g}: must not be negative")
         if any(budget < 2 for budget in (self.budget, *self.budgets)):

@@ -10,13 +10,14 @@ from statistics import median
 import msgspec
 
 from baton.bench.race.arm import Arm
-from baton.bench.race.cells import Cell, Schedule, cell_seed, meets
+from baton.bench.race.cells import Cell, Schedule, cell_seed
 from baton.bench.race.contest import Contest
 from baton.bench.race.result import Prediction
 from baton.bench.race.standing import Standing
 from baton.config import BatonConfig
 from baton.engine.identity import checkpoint_hash
 from baton.errors import ConfigError
+from baton.goodput.attainment import judge_each
 from baton.goodput.record import RequestRecord
 from baton.goodput.slo import SLOTargets
 from baton.policy.service_profile import ServiceProfile
@@ -99,7 +100,7 @@ def _predict(
         workload = contest.cell(cell.rate, schedule.duration_s, schedule.seed + cell.repetition)
         seeded = msgspec.structs.replace(setup, seed=cell_seed(schedule, cell.repetition, 0))
         records = replay(workload, seeded, profile)
-        predicted += [meets(record, targets) for record in records]
+        predicted += [one.all for one in judge_each(records, targets)]
         measured += cell.met(targets)
         pairs += zip(cell.records, records, strict=True)
     return Prediction(

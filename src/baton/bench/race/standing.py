@@ -119,9 +119,10 @@ def sentence_of(standing: Standing) -> str:
             f"{standing.contest} workload, and no colocated arm does at {min(split.rates):.2f}."
         )
     ratio = standing.ratio
+    bound = "at least " if split.is_above_range else ""
     how = (
-        f"{split.goodput.value:.2f} against {rival.goodput.value:.2f} requests/s of "
-        f"{standing.best_colocated} at {target}, ratio {ratio.value:.2f} "
+        f"{bound}{split.goodput.value:.2f} against {rival.goodput.value:.2f} requests/s of "
+        f"{standing.best_colocated} at {target}, ratio {bound}{ratio.value:.2f} "
         f"[{ratio.low:.2f}, {ratio.high:.2f}], on the {standing.contest} workload"
     )
     if ratio.low > 1:
@@ -143,12 +144,9 @@ def _marginal(
 ) -> tuple[float, float]:
     """TTFT and TPOT attainment, each for itself, over the same denominator as the joint one."""
     here = [cell for cell in cells if cell.arm == arm and cell.rate == rate]
-    replace = msgspec.structs.replace
-    shares = []
-    for one in (replace(targets, tpot_us=None), replace(targets, ttft_us=None)):
-        met = [ok for cell in here for ok in cell.met(one)]
-        shares.append(sum(met) / len(met))
-    return shares[0], shares[1]
+    judged = [one for cell in here for one in cell.judged(targets)]
+    ttft, tpot = sum(one.ttft for one in judged), sum(one.tpot for one in judged)
+    return ttft / len(judged), tpot / len(judged)
 
 
 def _margins(

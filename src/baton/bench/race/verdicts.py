@@ -137,12 +137,14 @@ def advantage(standing: Standing) -> Effect:
     """The figure that a long-prompt workload is raced for."""
     ratio = standing.ratio
     value = ratio.value if ratio else standing.ratio_is_at_least
-    interval = f" [{ratio.low:.2f}, {ratio.high:.2f}]" if ratio else " at least: none passes"
+    bound = "at least " if standing.curves[SPLIT].is_above_range or not ratio else ""
+    interval = f" [{ratio.low:.2f}, {ratio.high:.2f}]" if ratio else ", no colocated arm passes"
     return Effect(
         id="G",
         title="Joint goodput, split over the best colocated arm",
         measured=(
-            f"{standing.contest}: {value:.2f}{interval}; best colocated {standing.best_colocated}"
+            f"{standing.contest}: {bound}{value:.2f}{interval}; best colocated "
+            f"{standing.best_colocated}"
         ),
         accept=">= 1.5",
         met=value >= 1.5,
