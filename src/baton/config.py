@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from baton.core.cache import Milestone
 from baton.core.digest import digest
 from baton.core.ids import Direction, PromptOrder, Role
 from baton.errors import ConfigError
@@ -86,9 +87,6 @@ class WorkerConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_reservations: int = 64
     growth_tokens: int = 256
     """Decode rows reserved beyond the prompt; more are allocated as they are needed."""
-    prefix_caching: bool = True
-    reuse_generated: bool = False
-    """Index K/V of generated tokens too. Off keeps cached equal to recomputed, bit for bit."""
 
     @property
     def max_admitted(self) -> int:
@@ -109,6 +107,31 @@ class TransferConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=
     capability_ttl_ms: int = 10_000
     """How long after its issue a transfer capability may be presented."""
     staging: Literal["auto", "always"] = "auto"
+
+
+class CacheConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The distributed K/V pool: what is kept, where it may lie, and who is told of it."""
+
+    milestone: Milestone = Milestone.PROMPT
+    """none, prefill, prompt, decode or bidirectional; see docs/pool.md. Up to prompt, what was
+    reused is bit-equal to what would have been recomputed."""
+    eviction: Literal["lru", "lfu", "length_aware", "cost_aware"] = "lru"
+    host_nbytes: int = 0
+    """DRAM tier of each worker, in shared memory; 0: none."""
+    disk_dir: str = ""
+    """Directory of the disk tier, a folder per worker within it; "": none."""
+    disk_nbytes: int = 0
+    """Most bytes of files that each worker keeps in its folder."""
+    announce: bool = True
+    """Workers tell the router which blocks they hold; routes by cache need it."""
+    max_copies: int = 16
+    """Copies of cached blocks between workers that may be under way at once; 0: none."""
+    copy_timeout_ms: int = 10_000
+    """A copy that is not published by then is given up, and its request recomputes."""
+    replicate_hits: int = 0
+    """Copy a prefix to one more worker after so many recent hits on its owners; 0: never."""
+    max_replicas: int = 2
+    """Owners that a hot prefix may have by replication."""
 
 
 class RouterConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -146,6 +169,7 @@ class BatonConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cluster: ClusterConfig = ClusterConfig()
     worker: WorkerConfig = WorkerConfig()
     transfer: TransferConfig = TransferConfig()
+    cache: CacheConfig = CacheConfig()
     router: RouterConfig = RouterConfig()
     gateway: GatewayConfig = GatewayConfig()
 
@@ -218,6 +242,12 @@ def _validate(config: BatonConfig) -> None:
         f"{worker.prompt_order} orders the prompts of worker.batch_policy phase_pure only, "
         f"not of {worker.batch_policy}",
     )
+    cache = config.cache
+    _require(
+        bool(cache.disk_dir) == bool(cache.disk_nbytes),
+        "cache.disk_dir",
+        f"{cache.disk_dir!r} with cache.disk_nbytes {cache.disk_nbytes}; set both or neither",
+    )
     transfer = config.transfer
     _require(
         transfer.credit_nbytes >= transfer.chunk_nbytes,
@@ -276,12 +306,14 @@ def _validate_bounds(config: BatonConfig) -> None:
             "batch_timeout_ms",
             "decode_stall_ms",
         ),
+        "cache": ("copy_timeout_ms", "max_replicas"),
         "gateway": ("max_body_nbytes", "max_n", "max_prompts"),
     }
     positive = {"gateway": ("body_timeout_s", "stream_stall_s"), "cluster": ("start_timeout_s",)}
     not_negative = {
         "worker": ("growth_tokens", "age_override_ms", "max_passed_over", "max_preemptions"),
         "model": ("max_model_len",),
+        "cache": ("host_nbytes", "disk_nbytes", "max_copies", "replicate_hits"),
     }
     for table, least, remedy in (
         (at_least_one, 1, "use 1 or more"),

@@ -2,8 +2,9 @@
 
 import pytest
 
-from baton.config import WorkerConfig
+from baton.config import CacheConfig, WorkerConfig
 from baton.core import events
+from baton.core.cache import Milestone
 from baton.core.effects import CancelIo, DigestKV
 from baton.core.ids import Direction, Schedule
 from baton.core.messages import Cancel, Envelope, PeerDown, Renew, Reserve
@@ -117,8 +118,9 @@ class _Digests(Observer):
 def test_a_sequence_cancelled_while_it_recomputes_is_digested_as_far_as_it_is_computed():
     """The checkers compare every digested row with the truth."""
     seen = _Digests()
-    tight = WorkerConfig(block_size=4, max_batch_tokens=4, growth_tokens=0, prefix_caching=False)
-    stage = Stage(uneven_plan(num_blocks=10, worker=tight), observers=[seen])
+    tight = WorkerConfig(block_size=4, max_batch_tokens=4, growth_tokens=0)
+    bare = CacheConfig(milestone=Milestone.NONE)
+    stage = Stage(uneven_plan(num_blocks=10, worker=tight, cache=bare), observers=[seen])
     for number in range(3):
         stage.submit(f"r{number}", 10, first=20 * number, max_tokens=14, verify=True)
     recomputing: list[Sequence] = []

@@ -1,6 +1,7 @@
 """A production worker as the source of one handoff, driven by hand."""
 
-from baton.config import TransferConfig, WorkerConfig
+from baton.config import CacheConfig, TransferConfig, WorkerConfig
+from baton.core.cache import Milestone
 from baton.core.effects import Effect, MoveChunk, RunBatch, Send
 from baton.core.events import BatchDone, ChunkMoved, Event, IoQuiesced, LayerReady, Received
 from baton.core.ids import Role
@@ -43,7 +44,8 @@ class SourceWorker:
             role=Role.PREFILL,
             model=MODEL,
             num_blocks=NUM_BLOCKS,
-            worker=WorkerConfig(block_size=LAYOUT.block_size, prefix_caching=False),
+            worker=WorkerConfig(block_size=LAYOUT.block_size),
+            cache=CacheConfig(milestone=Milestone.NONE),
             transfer=TransferConfig(chunk_nbytes=KIB, credit_nbytes=2 * KIB),
             heartbeat_ms=1000,
             verifier=KEY,

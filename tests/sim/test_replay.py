@@ -5,7 +5,8 @@ import math
 import pytest
 from tests.policy.profiles import make_profile
 
-from baton.config import RouterConfig, TransferConfig, WorkerConfig
+from baton.config import CacheConfig, RouterConfig, TransferConfig, WorkerConfig
+from baton.core.cache import Milestone
 from baton.core.ids import Role
 from baton.errors import ConfigError
 from baton.goodput.record import Outcome, RequestRecord
@@ -112,7 +113,7 @@ def test_a_shared_prefix_is_computed_once():
     )
     cold = run(
         ONE, wanted(0, 192, 1, 1, 2), wanted(3_000_000, 192, 1, 1, 2),
-        worker=WorkerConfig(prefix_caching=False),
+        cache=CacheConfig(milestone=Milestone.NONE),
     )  # fmt: skip
     assert cold[0].ttft_us == cold[1].ttft_us == first.ttft_us
 

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from baton.core.cache import Milestone
 from baton.sim.campaign import campaign
 from baton.sim.checks import all_checkers
 from baton.sim.draw import draw_plan
@@ -132,7 +133,7 @@ def test_plans_differ_in_every_dimension():
         lambda p: p.transfer.schedule,
         lambda p: p.transfer.credit_nbytes // p.transfer.chunk_nbytes,
         lambda p: p.transfer.lease_ms,
-        lambda p: p.worker.prefix_caching,
+        lambda p: p.cache.milestone is not Milestone.NONE,
         lambda p: p.late_delivery,
         lambda p: bool(p.clocks),
         lambda p: any(a.cancel_after_us >= 0 for a in p.arrivals),

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from baton.core.cache import Tier
 from baton.core.delivery import Delivery
 from baton.core.manifest import ChunkSpec
 from baton.core.messages import Message
@@ -69,6 +70,30 @@ class DigestKV(_Effect, frozen=True, kw_only=True):
     num_tokens: int
 
 
+class CopyBlock(_Effect, frozen=True, kw_only=True):
+    """Copy one block, all layers, from one tier of this worker to another; answer BlockCopied.
+
+    A slot of MEMORY is a pool block; slots of other tiers count from 0 in their own space. The
+    name and the generation are written beside the bytes where the tier outlives the worker.
+    """
+
+    copy_id: int
+    block_hash: bytes
+    generation: int
+    source: Tier
+    source_slot: int
+    target: Tier
+    target_slot: int
+
+
+class DropBlock(_Effect, frozen=True, kw_only=True):
+    """Forget what a tier holds under a slot: it is free, and its file, if any, goes. No answer."""
+
+    tier: Tier
+    slot: int
+    block_hash: bytes
+
+
 class Deliver(_Effect, frozen=True, kw_only=True):
     """Hand something to the client's stream."""
 
@@ -85,4 +110,15 @@ class Trace(_Effect, frozen=True, kw_only=True):
     data: dict[str, int | float | str] = {}
 
 
-Effect = Send | RunBatch | MoveChunk | DigestChunk | CancelIo | DigestKV | Deliver | Trace
+Effect = (
+    Send
+    | RunBatch
+    | MoveChunk
+    | DigestChunk
+    | CancelIo
+    | DigestKV
+    | CopyBlock
+    | DropBlock
+    | Deliver
+    | Trace
+)

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from baton.core.cache import Tier
 from baton.core.messages import Envelope
 from baton.core.request import Request
 from baton.core.work import BatchResult
@@ -77,6 +78,31 @@ class KVDigested(_Event, frozen=True, kw_only=True):
     kv_digest: str
 
 
+class BlockCopied(_Event, frozen=True, kw_only=True):
+    """A copy between two tiers of this worker has ended; `checksum` is of the bytes as read.
+
+    With `error` nothing may be said of the target, and a source that failed to be read is a miss.
+    """
+
+    copy_id: int
+    nbytes: int = 0
+    checksum: int = 0
+    duration_us: int = 0
+    error: str = ""
+
+
+class TierRecovered(_Event, frozen=True, kw_only=True):
+    """What an earlier life left in a tier that outlives it: (block hash, checksum) of each."""
+
+    tier: Tier
+    generation: int
+    entries: tuple[tuple[bytes, int], ...]
+
+
+class CacheCleared(_Event, frozen=True, kw_only=True):
+    """Operator to router: no history that exists now may be reused."""
+
+
 class WorkerLost(_Event, frozen=True, kw_only=True):
     """Supervisor to router: the process of that epoch is dead."""
 
@@ -116,6 +142,9 @@ Event = (
     | ChunkDigested
     | IoQuiesced
     | KVDigested
+    | BlockCopied
+    | TierRecovered
+    | CacheCleared
     | WorkerLost
     | RoutesRevoked
     | Submitted

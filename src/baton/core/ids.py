@@ -43,6 +43,15 @@ class Schedule(StrEnum):
     REQUEST = "request"
 
 
+class Purpose(StrEnum):
+    """What a transfer is for, which decides what its publication makes readable."""
+
+    HANDOFF = "handoff"
+    """A request's state, for decode: published in the decode directory."""
+    INSERT = "insert"
+    """History, for later prompts: published by naming its blocks (transfer_with_insert, 0x09B)."""
+
+
 class Fence(msgspec.Struct, frozen=True, kw_only=True):
     """Identity fence of one handoff attempt (0x01A); compared before a message kind is read.
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from baton.core.ids import Direction, Fence, Schedule
+from baton.core.ids import Direction, Fence, Purpose, Schedule
 from baton.core.layout import KVLayout, ModelIdentity
 from baton.core.request import Token
 
@@ -54,6 +54,12 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule
     route_epoch: int
     """The router's, as it was reserved."""
+    purpose: Purpose = Purpose.HANDOFF
+
+    @property
+    def is_copy(self) -> bool:
+        """History moves for later prompts: nothing is computed and nothing is drawn."""
+        return self.purpose is Purpose.INSERT
 
     @property
     def num_remote_blocks(self) -> int:
@@ -120,7 +126,8 @@ class HandoffManifest(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelIdentity
     tensor: TensorNamespace
     placement: PlacementNamespace
-    first_token: Token
+    first_token: Token | None
+    """None where nothing was drawn: a copy of history."""
     num_cached_tokens: int
 
 

@@ -2,8 +2,9 @@
 
 import msgspec
 
+from baton.core.cache import CacheChange
 from baton.core.capability import SignedCapability
-from baton.core.ids import Direction, Fence, Schedule
+from baton.core.ids import Direction, Fence, Purpose, Schedule
 from baton.core.manifest import Grant, HandoffManifest
 from baton.core.request import Request, Token, Usage
 from baton.core.snapshot import LoadSnapshot, WorkerInfo
@@ -63,6 +64,7 @@ class Reserve(_Message, frozen=True, kw_only=True, tag="reserve"):
     schedule: Schedule
     route_epoch: int
     """The router's count of changes to its routes, at the moment it chose this one."""
+    purpose: Purpose = Purpose.HANDOFF
 
 
 class Reserved(_Message, frozen=True, kw_only=True, tag="reserved"):
@@ -226,6 +228,39 @@ class Aborted(_Message, frozen=True, kw_only=True, tag="aborted"):
     reason: str
 
 
+class CacheChanges(_Message, frozen=True, kw_only=True, tag="cache_changes"):
+    """Worker to router: what it holds has changed; change i has number `first_sequence + i`."""
+
+    generation: int
+    first_sequence: int
+    changes: tuple[CacheChange, ...]
+
+
+class CacheReplay(_Message, frozen=True, kw_only=True, tag="cache_replay"):
+    """Router to worker: some changes were lost; say again from this number on."""
+
+    next_sequence: int
+
+
+class CacheHoldings(_Message, frozen=True, kw_only=True, tag="cache_holdings"):
+    """Worker to router: everything it holds, in pages, as it was just before `next_sequence`.
+
+    Sent where a replay asks for changes that are not remembered any more.
+    """
+
+    generation: int
+    next_sequence: int
+    page: int
+    num_pages: int
+    holdings: tuple[CacheChange, ...]
+
+
+class ClearCache(_Message, frozen=True, kw_only=True, tag="clear_cache"):
+    """Router to worker: history of a lower generation may not be used any more, in no tier."""
+
+    generation: int
+
+
 Message = (
     Hello
     | Welcome
@@ -256,6 +291,10 @@ Message = (
     | Done
     | DoneAck
     | Aborted
+    | CacheChanges
+    | CacheReplay
+    | CacheHoldings
+    | ClearCache
 )
 
 

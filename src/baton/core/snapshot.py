@@ -2,6 +2,7 @@
 
 import msgspec
 
+from baton.core.cache import TierLoad
 from baton.core.ids import Role
 from baton.core.layout import ModelInfo
 
@@ -15,6 +16,8 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     decode_step_us: float = 0.0
     transfer_bytes_per_us: float = 0.0
     transfer_overhead_us: float = 0.0
+    prefill_us_per_pair: float = 0.0
+    """Of each causal (query, key) pair, beside the cost of its row; 0 where it does not show."""
 
     def plausible(self) -> "Rates":
         """The same, with 0 (not measured) for what no clock can have measured."""
@@ -48,6 +51,10 @@ class LoadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Epochs of the peers that this worker believes to be alive; the router corrects it."""
     revoked_below: int = 0
     """Route epochs below this one authorize nothing here; the router repeats a lost word."""
+    cache_generation: int = 0
+    cache_sequence: int = 0
+    """Number of the next change of what is held: shows the router whether it has missed one."""
+    tiers: tuple[TierLoad, ...] = ()
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,8 @@
 from collections import Counter
 
 from baton.cache.memory import KVMemory
-from baton.config import TransferConfig, WorkerConfig
+from baton.config import CacheConfig, TransferConfig, WorkerConfig
+from baton.core.cache import Milestone
 from baton.core.effects import Effect, Send, Trace
 from baton.core.ids import Fence, Role
 from baton.core.layout import KVLayout, ModelInfo
@@ -30,6 +31,7 @@ class WorkerContext:
         num_blocks: int,
         worker: WorkerConfig,
         transfer: TransferConfig,
+        cache: CacheConfig,
         verifier: Verifier,
     ) -> None:
         self.worker_id = worker_id
@@ -39,8 +41,9 @@ class WorkerContext:
         self.model = model
         self.worker = worker
         self.transfer = transfer
+        self.cache = cache
         self.memory = KVMemory(
-            num_blocks, model.layout, model.identity, prefix_caching=worker.prefix_caching
+            num_blocks, model.layout, model.identity, prefix_caching=self.keeps_prompts
         )
         self.gate = CapabilityGate(verifier, max_ttl_us=transfer.capability_ttl_ms * 1000)
         self.peers: dict[str, WorkerInfo] = {}
@@ -48,6 +51,13 @@ class WorkerContext:
         self.counters: Counter[str] = Counter()
         self._effects: list[Effect] = []
         self._num_reservations = 0
+
+    @property
+    def keeps_prompts(self) -> bool:
+        """Rows of prompts stay here as history for later ones (0x09D)."""
+        milestone = self.cache.milestone
+        decodes_only = self.role is Role.DECODE
+        return milestone.decode_keeps_prompts if decodes_only else milestone is not Milestone.NONE
 
     @property
     def layout(self) -> KVLayout:

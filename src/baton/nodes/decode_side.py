@@ -73,6 +73,7 @@ class DecodeSide:
         self.live[sequence.key] = sequence
         self._queue.add_decode(sequence)
         self._context.trace("admitted", fence, num_tokens=entry.num_tokens)
+        assert manifest.first_token is not None, "a handoff is validated with its first token"
         self._take(sequence, manifest.first_token)
 
     def readmit(self, sequence: Sequence) -> bool:
@@ -209,7 +210,7 @@ class DecodeSide:
 
     def _close(self, sequence: Sequence, reason: str, kv_digest: str) -> None:
         context, fence = self._context, sequence.fence
-        if context.worker.reuse_generated:
+        if context.cache.milestone.decode_keeps_answers:
             self._name_generated(sequence)
         context.memory.release(sequence.block_table)
         sequence.block_table = []

@@ -4,7 +4,7 @@ from collections import Counter
 
 import msgspec
 
-from baton.config import RouterConfig, TransferConfig
+from baton.config import CacheConfig, RouterConfig, TransferConfig
 from baton.core import events, messages
 from baton.core.delivery import Failed
 from baton.core.effects import Effect
@@ -25,8 +25,15 @@ from baton.protocol.signing import Signer
 class Router:
     """Owns every request from submission to its one end."""
 
-    def __init__(self, config: RouterConfig, transfer: TransferConfig, *, signer: Signer) -> None:
-        self.context = RouterContext(config, transfer, signer)
+    def __init__(
+        self,
+        config: RouterConfig,
+        transfer: TransferConfig,
+        cache: CacheConfig | None = None,
+        *,
+        signer: Signer,
+    ) -> None:
+        self.context = RouterContext(config, transfer, cache or CacheConfig(), signer)
         self._attempts = Attempts(self.context)
         self._streams = Streams(self.context)
         self._next_tick_us = 0

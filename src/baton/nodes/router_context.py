@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 
-from baton.config import RouterConfig, TransferConfig
+from baton.config import CacheConfig, RouterConfig, TransferConfig
 from baton.core.delivery import Delivery, Failed, Finished
 from baton.core.effects import Deliver, Effect, Send, Trace
 from baton.core.ids import Fence
@@ -18,9 +18,16 @@ from baton.protocol.signing import Signer
 class RouterContext:
     """One per router. `now_us` is the host's clock at the event being handled."""
 
-    def __init__(self, config: RouterConfig, transfer: TransferConfig, signer: Signer) -> None:
+    def __init__(
+        self,
+        config: RouterConfig,
+        transfer: TransferConfig,
+        cache: CacheConfig,
+        signer: Signer,
+    ) -> None:
         self.config = config
         self.transfer = transfer
+        self.cache = cache
         self.fleet = Fleet(config.worker_timeout_ms * 1000, config.batch_timeout_ms * 1000)
         self.rights = RouteRights(signer, transfer.capability_ttl_ms * 1000)
         self.records: dict[str, RequestRecord] = {}

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 
-from baton.config import TransferConfig, WorkerConfig
+from baton.config import CacheConfig, TransferConfig, WorkerConfig
 from baton.core import events, messages
 from baton.core.effects import Effect
 from baton.core.events import Event
@@ -38,6 +38,7 @@ class Worker:
         transfer: TransferConfig,
         heartbeat_ms: int,
         verifier: Verifier,
+        cache: CacheConfig | None = None,
         rates: Rates | None = None,
     ) -> None:
         self.context = WorkerContext(
@@ -49,6 +50,7 @@ class Worker:
             num_blocks=num_blocks,
             worker=worker,
             transfer=transfer,
+            cache=cache or CacheConfig(),
             verifier=verifier,
         )
         self.directory = Directory()

@@ -15,7 +15,7 @@ from baton.core.manifest import (
     plan_chunks,
     prompt_digest,
 )
-from baton.core.request import Request
+from baton.core.request import Request, Token
 from baton.core.sets import TransferLedger, open_ledger
 from baton.protocol.chunk import CHUNK, ChunkInput, ChunkState
 from baton.protocol.transfer import TRANSFER, TransferInput, TransferState
@@ -182,11 +182,12 @@ class DestinationTransfer:
             ("route_epoch_mismatch", lambda: placement.route_epoch == self.grant.route_epoch),
             ("direction_mismatch", lambda: placement.direction == self.grant.direction),
             ("schedule_mismatch", lambda: placement.schedule == self.grant.schedule),
-            ("cached_tokens", lambda: 0 <= manifest.num_cached_tokens < self.grant.num_tokens),
+            ("cached_tokens", lambda: self._can_be_cached(manifest.num_cached_tokens)),
             ("chunk_set_mismatch", lambda: tuple(specs) == self.plan),
             ("coverage", lambda: covers_exactly(specs, self.layout.num_layers, num_blocks)),
-            ("first_token_id", lambda: 0 <= manifest.first_token.token_id < self.vocab_size),
-            ("first_token_index", lambda: manifest.first_token.index == len(self.output_token_ids)),
+            ("first_token", lambda: (manifest.first_token is None) is self.grant.is_copy),
+            ("first_token_id", lambda: self._is_word(manifest.first_token)),
+            ("first_token_index", lambda: self._is_next(manifest.first_token)),
             (
                 "checksum_mismatch",
                 lambda: all(
@@ -195,6 +196,16 @@ class DestinationTransfer:
                 ),
             ),
         ]
+
+    def _is_word(self, token: Token | None) -> bool:
+        return token is None or 0 <= token.token_id < self.vocab_size
+
+    def _is_next(self, token: Token | None) -> bool:
+        return token is None or token.index == len(self.output_token_ids)
+
+    def _can_be_cached(self, num_tokens: int) -> bool:
+        """A prompt computes its last row at least; a copy computes none."""
+        return 0 <= num_tokens < self.grant.num_tokens + self.grant.is_copy
 
     def validate(self) -> None:
         """Enter VALIDATED; the caller has seen that `defect` is empty."""

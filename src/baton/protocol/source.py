@@ -134,7 +134,7 @@ class SourceTransfer:
         self,
         token_ids: tuple[int, ...],
         identity: ModelIdentity,
-        first_token: Token,
+        first_token: Token | None,
         num_cached_tokens: int,
     ) -> HandoffManifest:
         """Close the manifest over everything that was sent; COMPUTING -> HELD."""

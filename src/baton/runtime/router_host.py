@@ -57,7 +57,7 @@ class RouterHost:
         )
         signer = mint_signer()
         self.issuer = published(signer)
-        self._node = Router(config.router, config.transfer, signer=signer)
+        self._node = Router(config.router, config.transfer, config.cache, signer=signer)
         self._streams: dict[str, asyncio.Queue[Delivery]] = {}
         self._timer: asyncio.TimerHandle | None = None
         trace_path = str(trace_dir / "router.jsonl") if trace_dir else ""

@@ -82,6 +82,7 @@ class WorkerHost:
             model=engine.info,
             num_blocks=num_blocks,
             worker=spec.config.worker,
+            cache=spec.config.cache,
             transfer=spec.config.transfer,
             heartbeat_ms=spec.config.router.heartbeat_ms,
             verifier=spec.issuer.verifier(),

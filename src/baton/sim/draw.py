@@ -4,7 +4,8 @@ from random import Random
 
 from msgspec.structs import replace
 
-from baton.config import RouterConfig, TransferConfig, WorkerConfig
+from baton.config import CacheConfig, RouterConfig, TransferConfig, WorkerConfig
+from baton.core.cache import Milestone
 from baton.core.ids import Direction, PromptOrder, Role
 from baton.core.request import Request, SamplingParams
 from baton.nodes.context import ROUTER
@@ -72,6 +73,7 @@ def draw_plan(seed: int) -> Plan:
         num_layers=num_layers,
         max_model_len=min(512, num_blocks * block_size - 1),
         worker=_worker(random, block_size),
+        cache=_cache(random),
         transfer=_transfer(random, info.layout.layer_block_nbytes),
         router=_router(random),
         hardware=draw_hardware(random),
@@ -108,9 +110,13 @@ def _worker(random: Random, block_size: int) -> WorkerConfig:
         growth_tokens=random.choice([0, 1, 4, 16, 256]),
         max_num_seqs=random.choice([1, 2, 4, 32]),
         max_reservations=random.choice([1, 2, 64]),
-        prefix_caching=random.random() < 0.7,
-        reuse_generated=random.random() < 0.3,
     )
+
+
+def _cache(random: Random) -> CacheConfig:
+    keeps, keeps_answers = random.random() < 0.7, random.random() < 0.3
+    kept = Milestone.DECODE if keeps_answers else Milestone.PROMPT
+    return CacheConfig(milestone=kept if keeps else Milestone.NONE)
 
 
 def _transfer(random: Random, layer_block_nbytes: int) -> TransferConfig:
@@ -227,7 +233,7 @@ def _with_wire(random: Random, plan: Plan) -> Plan:
 
 def _with_second_turns(random: Random, plan: Plan) -> Plan:
     """Where generated rows are reused, some client sends an answer back with its next prompt."""
-    if not (plan.worker.reuse_generated and plan.worker.prefix_caching):
+    if not plan.cache.milestone.decode_keeps_answers:
         return plan
     model = model_info(plan.worker.block_size, plan.num_layers, plan.max_model_len)
     turns = []

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from baton.config import RouterConfig, TransferConfig, WorkerConfig
+from baton.config import CacheConfig, RouterConfig, TransferConfig, WorkerConfig
 from baton.core.ids import Role
 from baton.core.request import Request
 from baton.sim.clock import Clock
@@ -47,6 +47,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerConfig = WorkerConfig(block_size=4, max_batch_tokens=16)
     transfer: TransferConfig = TransferConfig(chunk_nbytes=128, credit_nbytes=256)
     router: RouterConfig = RouterConfig()
+    cache: CacheConfig = CacheConfig()
     hardware: Hardware = Hardware()
     clocks: dict[str, Clock] = {}
     arrivals: tuple[Arrival, ...] = ()
@@ -81,7 +82,7 @@ def plan_lines(plan: Plan) -> list[str]:
         f"{plan.num_layers} layers; "
         f"{worker.batch_policy} batches of {worker.max_batch_tokens} rows, "
         f"{worker.max_num_seqs} sequences; "
-        f"prefix caching {worker.prefix_caching}, growth {worker.growth_tokens}",
+        f"cache {plan.cache.milestone}, growth {worker.growth_tokens}",
         f"  {transfer.direction} {transfer.schedule}: chunk {transfer.chunk_nbytes} B, credit "
         f"{transfer.credit_nbytes} B, checksum {transfer.checksum}, lease {transfer.lease_ms} ms, "
         f"retry {transfer.retry_ms} ms",

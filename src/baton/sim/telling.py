@@ -81,8 +81,9 @@ def _plain(message: Message) -> list[str]:
 
 
 def _manifest(manifest: HandoffManifest) -> str:
+    drawn = [manifest.first_token] if manifest.first_token else []
     return (
-        f"{len(manifest.placement.chunks)} chunks, first token {_tokens([manifest.first_token])}, "
+        f"{len(manifest.placement.chunks)} chunks, first token {_tokens(drawn) or 'none'}, "
         f"{manifest.num_cached_tokens} rows reused"
     )
 

@@ -59,6 +59,7 @@ class SimWorker:
             model=world.model,
             num_blocks=self.num_blocks,
             worker=plan.worker,
+            cache=plan.cache,
             transfer=plan.transfer,
             heartbeat_ms=plan.router.heartbeat_ms,
             verifier=world.verifier,

@@ -67,7 +67,7 @@ class World:
                     place = "digest"
                 self.listed[place, fault.worker_id, fault.number] = fault
         self.model = model_info(plan.worker.block_size, plan.num_layers, plan.max_model_len)
-        self.router = Router(plan.router, plan.transfer, signer=signer)
+        self.router = Router(plan.router, plan.transfer, plan.cache, signer=signer)
         self.deliveries: dict[str, list[Delivery]] = {}
         self.num_events = 0
         self._marks: Counter[str] = Counter()

@@ -17,6 +17,7 @@ from baton.bench.compare.case import Ask, Case, Round, prompt_of
 from baton.bench.compare.record import ArmRecords, Record
 from baton.bench.compare.trace import TraceFacts, read_traces, with_facts
 from baton.config import BatonConfig
+from baton.core.cache import Milestone
 from baton.core.ids import Mode, Role
 from baton.core.layout import ModelInfo
 from baton.errors import BatonError
@@ -152,8 +153,12 @@ class _Runner:
     async def _ask(self, case: str, label: str, ask: Ask, prompt: tuple[int, ...]) -> Record:
         record = await ask_router(self._deployment.router, case, label, ask, prompt)
         cluster = self._config.cluster
-        if not self._config.worker.prefix_caching or cluster.prefill > 1 or cluster.decode > 1:
-            return record  # the caches are off, or other workers hold them
+        if (
+            self._config.cache.milestone is not Milestone.PROMPT
+            or cluster.prefill > 1
+            or cluster.decode > 1
+        ):
+            return record  # other rows are kept, or other workers hold them
         return msgspec.structs.replace(
             record, expected_visible=ask.visible, expected_cached=ask.cached
         )

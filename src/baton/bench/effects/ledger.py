@@ -117,7 +117,7 @@ class _Turns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _turns(model: str, *, reuse_generated: bool) -> _Turns:
-    setting = f"worker.reuse_generated={str(reuse_generated).lower()}"
+    setting = f"cache.milestone={'decode' if reuse_generated else 'prompt'}"
     async with open_rig(model, [setting]) as rig:
         layout, vocab = rig.info.layout, rig.info.vocab_size
         prompt = prompt_of(_FIRST, vocab, 5)

@@ -74,7 +74,7 @@ def ours(options: Options) -> Contender:
     port = free_port()
     settings = (
         f"worker.threads={len(options.cores)}",
-        "worker.prefix_caching=false",
+        "cache.milestone=none",
         f"worker.max_num_seqs={NUM_SEQS}",
     )
     arguments = ["serve", "--model", options.model, "--mixed", "1", "--port", str(port)]

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from baton.config import RouterConfig, TransferConfig, WorkerConfig
+from baton.config import CacheConfig, RouterConfig, TransferConfig, WorkerConfig
 from baton.core.events import Tick
 from baton.core.ids import Direction, Role
 from baton.core.layout import ModelInfo
@@ -22,6 +22,8 @@ NAMES = ("prefill-0", "decode-1")
 ROLES = (Role.PREFILL, Role.DECODE)
 BLOCK_SIZE = 2
 NUM_BLOCKS = 8
+SILENT = CacheConfig(announce=False)
+"""Nobody is told what is held: every message more would multiply the interleavings."""
 KEY = HmacKey("router", b"one secret of one exploration")
 RETRY_MS, LEASE_MS, ATTEMPT_MS, TTFT_MS = 100, 400, 800, 3_200
 FAR_MS = 1 << 40
@@ -105,7 +107,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         config = RouterConfig(
             attempt_timeout_ms=ATTEMPT_MS, ttft_budget_ms=TTFT_MS, worker_timeout_ms=FAR_MS
         )
-        return Router(config, self.transfer, signer=KEY)
+        return Router(config, self.transfer, SILENT, signer=KEY)
 
     def worker(self, side: int, epoch: int, now_us: int) -> Worker:
         """A production worker node that has sent its first heartbeat, which nobody needs."""
@@ -118,6 +120,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
             num_blocks=NUM_BLOCKS,
             worker=WorkerConfig(block_size=BLOCK_SIZE, max_batch_tokens=16, growth_tokens=1),
             transfer=self.transfer,
+            cache=SILENT,
             heartbeat_ms=FAR_MS,
             verifier=KEY,
         )

@@ -28,7 +28,7 @@ class ReplayDeployment:
         self.transfer_cost = msgspec.structs.replace(
             profile.transfer, checksum=setup.transfer.checksum
         )
-        self.router = Router(setup.router, setup.transfer, signer=self.key)
+        self.router = Router(setup.router, setup.transfer, setup.cache, signer=self.key)
         self._router_timer_us: int | None = None
         self._clients: dict[str, ReplayClient] = {}
         self._num_open = 0

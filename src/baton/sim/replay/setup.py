@@ -2,7 +2,7 @@
 
 import msgspec
 
-from baton.config import BatonConfig, RouterConfig, TransferConfig, WorkerConfig
+from baton.config import BatonConfig, CacheConfig, RouterConfig, TransferConfig, WorkerConfig
 from baton.core.ids import Role
 from baton.core.layout import KVLayout, ModelInfo
 from baton.errors import ConfigError
@@ -27,6 +27,7 @@ class ReplaySetup(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerConfig = WorkerConfig()
     transfer: TransferConfig = TransferConfig()
     router: RouterConfig = RouterConfig()
+    cache: CacheConfig = CacheConfig()
     delays: Delays = Delays()
     max_model_len: int = 8192
     vocab_size: int = 32_000
@@ -63,6 +64,7 @@ class ReplaySetup(msgspec.Struct, frozen=True, kw_only=True):
             worker=config.worker,
             transfer=config.transfer,
             router=config.router,
+            cache=config.cache,
             max_model_len=max_model_len,
             seed=seed,
         )

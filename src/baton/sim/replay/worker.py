@@ -50,6 +50,7 @@ class ReplayWorker:
             model=self._model,
             num_blocks=self._num_blocks,
             worker=setup.worker,
+            cache=setup.cache,
             transfer=setup.transfer,
             heartbeat_ms=setup.router.heartbeat_ms,
             verifier=deployment.key,
