@@ -3,6 +3,9 @@
 import heapq
 from collections import Counter, OrderedDict
 
+from baton.cache.changes import ChangeLog
+from baton.core.cache import Tier
+
 
 class BlockPool:
     """Reference counts and the hash index of one worker's K/V blocks.
@@ -22,6 +25,7 @@ class BlockPool:
         self._cached: OrderedDict[int, None] = OrderedDict()
         self._quarantined: set[int] = set()
         self.num_evicted = 0
+        self.changes = ChangeLog()
 
     @property
     def num_free(self) -> int:
@@ -72,6 +76,7 @@ class BlockPool:
             self._hash_of[block] = None
             if self._block_of.get(block_hash) == block:
                 del self._block_of[block_hash]
+                self.changes.removed(Tier.MEMORY, block_hash)
 
     def lookup(self, block_hash: bytes) -> int | None:
         """The block that holds this named history, if any."""
@@ -101,6 +106,7 @@ class BlockPool:
         if self._hash_of[block] is None and block_hash not in self._block_of:
             self._hash_of[block] = block_hash
             self._block_of[block_hash] = block
+            self.changes.stored(Tier.MEMORY, block_hash)
 
     def quarantine(self, block: int) -> None:
         """Take a used block with one reference out of circulation until its writers are quiet."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from baton.cache.blocks import BlockPool
 from baton.cache.prefix import block_hashes, chain_root
+from baton.core.cache import CacheChange
 from baton.core.layout import KVLayout, ModelIdentity
 from baton.core.request import Request
 
@@ -18,6 +19,14 @@ class KVMemory:
         self.layout = layout
         self._identity = identity
         self._prefix_caching = prefix_caching
+
+    def announce(self) -> None:
+        """Somebody takes the changes from now on: note them."""
+        self.pool.changes.is_enabled = True
+
+    def take_changes(self) -> list[CacheChange]:
+        """Names that a tier gained or lost since the last call; empty unless announced."""
+        return self.pool.changes.take()
 
     def hashes(self, request: Request, token_ids: Sequence[int]) -> list[bytes]:
         """Names of the full blocks of `token_ids` under this request's tenant and salt."""
