@@ -7,11 +7,12 @@ import pytest
 from baton.core.machine import IllegalTransition, Machine, Table
 from baton.errors import LocalProtocolError
 from baton.protocol.chunk import CHUNK, ChunkInput, ChunkState
+from baton.protocol.copy import HISTORY_COPY, HistoryCopyState
 from baton.protocol.request import REQUEST, RequestInput, RequestState
 from baton.protocol.source_copy import SOURCE_COPY, CopyInput, CopyState
 from baton.protocol.transfer import TRANSFER, TransferInput, TransferState
 
-TABLES = [TRANSFER, CHUNK, SOURCE_COPY, REQUEST]
+TABLES = [TRANSFER, CHUNK, SOURCE_COPY, REQUEST, HISTORY_COPY]
 PAIRS = [
     pytest.param(table, state, given, id=f"{table.name}-{state}-{given}")
     for table in TABLES
@@ -21,6 +22,7 @@ TERMINAL = {
     "transfer": {TransferState.PUBLISHED, TransferState.ABORTED, TransferState.REJECTED},
     "chunk": {ChunkState.DEVICE_VISIBLE, ChunkState.CANCELLED},
     "source copy": {CopyState.RELEASED, CopyState.FREED},
+    "history copy": {HistoryCopyState.INSERTED, HistoryCopyState.GIVEN_UP},
     "request": {
         RequestState.FINISHED,
         RequestState.CANCELLED,

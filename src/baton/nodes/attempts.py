@@ -3,10 +3,11 @@
 from baton.core.delivery import Failed, Finished
 from baton.core.finish import finish_reason
 from baton.core.ids import Fence, Mode, Role, Schedule
-from baton.core.manifest import Grant, grant_defect
+from baton.core.manifest import Grant
 from baton.core.messages import Denied, PeerUp, Prefill, Reserve, Reserved
 from baton.core.snapshot import Rates
 from baton.nodes.fleet import WorkerView
+from baton.nodes.grants import grant_answer_defect
 from baton.nodes.record import RequestRecord
 from baton.nodes.router_context import RouterContext, usage_of
 from baton.policy.fallback import Fallback, next_fallback
@@ -137,14 +138,9 @@ class Attempts:
         """A grant must answer what was asked, within the pool of who granted it."""
         asked = record.unanswered
         assert isinstance(asked, Reserve)
-        for name in ("route_epoch", "direction", "schedule"):
-            if getattr(grant, name) != getattr(asked, name):
-                return name
-        if grant.num_tokens != record.num_tokens:
-            return "num_tokens"
         view = self._context.fleet.get(grant.fence.destination_id)
         assert view is not None
-        return grant_defect(grant, view.info.model.layout, view.info.num_blocks)
+        return grant_answer_defect(grant, asked, record.num_tokens, view.info)
 
     def on_accepted(self, record: RequestRecord) -> None:
         """The source has the prefill in its queue."""

@@ -21,6 +21,7 @@ from baton.nodes.destination_aborts import DestinationAborts
 from baton.nodes.destination_rights import DestinationRights
 from baton.nodes.incoming import Incoming
 from baton.nodes.incoming_table import IncomingTable
+from baton.nodes.inserted_copies import InsertedCopies
 from baton.nodes.reservation import Denial, reserve
 from baton.protocol.destination import Arrival, DestinationTransfer
 from baton.protocol.directory import Directory, PublishOutcome
@@ -43,6 +44,7 @@ class DestinationSide:
         self._admit = admit
         self._is_short = is_short
         self.table = IncomingTable(context)
+        self._inserted = InsertedCopies()
         self.incoming = self.table.by_transfer
         self.leases = self.table.leases
         self.aborts = DestinationAborts(context, directory, self.table, stop_compute)
@@ -61,6 +63,11 @@ class DestinationSide:
             return
         if self._directory.lookup(fence.request_id, fence.generation) is not None:
             context.counters["duplicate_messages"] += 1
+            return
+        if self._inserted.knows(fence.transfer_id):
+            context.counters["duplicate_messages"] += 1
+            done = self._inserted.fence(fence.transfer_id)
+            context.send(ROUTER, Published(fence=done, cached_tokens=0))
             return
         if self._directory.is_fenced(fence.request_id, fence.generation):
             context.counters["stale_messages"] += 1
@@ -126,6 +133,7 @@ class DestinationSide:
                     chunk=spec,
                     local_blocks=transfer.blocks_of(spec),
                     inward=True,
+                    reblock=transfer.reblock_of(spec),
                 )
             )
 
@@ -163,7 +171,7 @@ class DestinationSide:
         if transfer.grant.direction is not Direction.PULL:
             self.aborts.abort(incoming, "direction_mismatch")
             return
-        if len(message.source_block_ids) != len(transfer.grant.block_ids):
+        if len(message.source_block_ids) != transfer.num_source_blocks:
             self.aborts.abort(incoming, "source_block_count_mismatch")
             return
         if not self.rights.admits_offer(incoming, message):
@@ -212,6 +220,10 @@ class DestinationSide:
 
     def _answer_unknown_seal(self, fence: Fence) -> None:
         context = self._context
+        if self._inserted.is_of(fence):
+            context.counters["duplicate_publications"] += 1
+            context.send(fence.source_id, SourceRelease(fence=fence))
+            return
         entry = self._directory.lookup(fence.request_id, fence.generation)
         if entry is not None and entry.reservation_id == fence.reservation_id:
             context.counters["duplicate_publications"] += 1
@@ -243,9 +255,28 @@ class DestinationSide:
         cached = transfer.manifest.num_cached_tokens
         context.send(ROUTER, Published(fence=incoming.fence, cached_tokens=cached))
         self.table.forget(incoming)
-        self._admit(transfer)
+        if transfer.grant.is_copy:
+            self._insert(transfer)
+        else:
+            self._admit(transfer)
         if not incoming.fence.colocated:
             context.send(incoming.fence.source_id, SourceRelease(fence=incoming.fence))
+
+    def _insert(self, transfer: DestinationTransfer) -> None:
+        """A copy of history is published: its blocks get their names and nobody holds them (0x09B).
+
+        The names are made of the tokens that the router asked for, which the manifest's digest was
+        compared with, and never of anything that a peer says.
+        """
+        fence, memory = transfer.fence, self._context.memory
+        hashes = memory.hashes(transfer.request, transfer.request.prompt_token_ids)
+        memory.name_blocks(transfer.block_table, hashes, len(hashes))
+        memory.release(transfer.block_table)
+        self._inserted.add(fence)
+        self._directory.unpublish(fence.request_id, fence.generation)
+        self._context.counters["inserted_copies"] += 1
+        self._context.counters["inserted_blocks"] += len(transfer.grant.block_ids)
+        self._context.trace("inserted", fence, num_tokens=transfer.grant.num_tokens)
 
     # -- time ----------------------------------------------------------------------------------
 

@@ -2,8 +2,11 @@
 
 import msgspec
 
-from baton.core.manifest import Grant, choose_geometry
+from baton.core.ids import Purpose
+from baton.core.layout import KVLayout
+from baton.core.manifest import BlockSizes, Grant, choose_geometry
 from baton.core.messages import Reserve
+from baton.core.reblock import transform_defect
 from baton.nodes.context import WorkerContext
 from baton.policy.batching.policies import POLICIES
 from baton.protocol.destination import DestinationTransfer
@@ -30,6 +33,10 @@ def reserve(
         return Denial(reason="source_unknown", transient=True)
     if num_open >= context.worker.max_reservations:
         return Denial(reason="too_many_reservations", transient=True)
+    source = context.layout_of(fence.source_id)
+    defect = transform_defect(source, context.layout)
+    if defect:
+        return Denial(reason=f"layouts differ in {defect}", transient=False)
     if is_short:
         return Denial(reason="preempted_sequences_first", transient=True)
     layout, memory, request = context.layout, context.memory, message.request
@@ -38,6 +45,8 @@ def reserve(
     if num_tokens + 1 > capacity:
         reason = f"{num_tokens} tokens exceed the K/V pool of {capacity} tokens"
         return Denial(reason=reason, transient=False)
+    if message.purpose is Purpose.INSERT:
+        return _reserve_copy(context, message, num_tokens)
     left = max(1, request.sampling.max_tokens - len(message.output_token_ids))
     growth = left if POLICIES[context.worker.batch_policy].reserves_whole_length else 0
     growth = growth or min(left, max(1, context.worker.growth_tokens))
@@ -50,13 +59,42 @@ def reserve(
     if not memory.grow(table, min(wanted, capacity)):
         memory.release(table)
         return Denial(reason="no_kv_capacity", transient=True)
+    return _transfer(context, message, table, num_pinned, num_tokens)
+
+
+def _reserve_copy(
+    context: WorkerContext, message: Reserve, num_tokens: int
+) -> DestinationTransfer | Denial:
+    """Room for whole blocks of history that are not here yet; nobody decodes them: no growth."""
+    layout, memory, request = context.layout, context.memory, message.request
+    if not context.keeps_prompts:
+        return Denial(reason="keeps_no_history", transient=False)
+    if context.layout_of(message.fence.source_id).block_size != layout.block_size:
+        return Denial(reason="block_sizes_differ", transient=False)
+    if num_tokens % layout.block_size or message.output_token_ids:
+        return Denial(reason="not_whole_blocks", transient=False)
+    hashes = memory.hashes(request, request.prompt_token_ids)
+    table = memory.pin_prefix(hashes, len(hashes))
+    num_pinned = len(table)
+    if num_pinned == len(hashes):
+        memory.release(table)
+        return Denial(reason="already_held", transient=False)
+    if not memory.grow(table, num_tokens):
+        memory.release(table)
+        return Denial(reason="no_kv_capacity", transient=True)
+    return _transfer(context, message, table, num_pinned, num_tokens)
+
+
+def _transfer(
+    context: WorkerContext, message: Reserve, table: list[int], num_pinned: int, num_tokens: int
+) -> DestinationTransfer:
     grant = _grant(context, message, table, num_pinned, num_tokens)
     return DestinationTransfer(
-        request=request,
+        request=message.request,
         output_token_ids=message.output_token_ids,
         grant=grant,
         block_table=tuple(table),
-        layout=layout,
+        layout=context.layout,
         identity=context.model.identity,
         vocab_size=context.model.vocab_size,
     )
@@ -78,9 +116,18 @@ def _grant(
             message.schedule,
             context.transfer.chunk_nbytes,
             context.worker.max_batch_tokens // layout.block_size,
+            context.transfer.credit_nbytes,
         ),
         credit_nbytes=context.transfer.credit_nbytes,
         direction=message.direction,
         schedule=message.schedule,
         route_epoch=message.route_epoch,
+        purpose=message.purpose,
+        block_sizes=_block_sizes(context.layout_of(message.fence.source_id), layout),
     )
+
+
+def _block_sizes(source: KVLayout, destination: KVLayout) -> BlockSizes | None:
+    if source.block_size == destination.block_size:
+        return None
+    return BlockSizes(source=source.block_size, destination=destination.block_size)

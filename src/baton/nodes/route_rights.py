@@ -3,6 +3,7 @@
 from baton.core.capability import Region, SignedCapability, abi_digest, regions_of
 from baton.core.ids import Direction, Fence
 from baton.core.manifest import Grant
+from baton.core.reblock import destination_layout
 from baton.core.snapshot import WorkerInfo
 from baton.protocol.capability import Access, CapabilityIssuer
 from baton.protocol.signing import Signer
@@ -16,6 +17,11 @@ class RouteRights:
         self._ttl_us = ttl_us
         self.route_epoch = 0
         self.revoked_below = 0
+
+    @property
+    def issuer(self) -> str:
+        """Id of this life of the router; no other life mints under it."""
+        return self._issuer.issuer
 
     def on_fleet_changed(self) -> None:
         """A worker joined or was lost; routes that were chosen before stay good."""
@@ -39,6 +45,7 @@ class RouteRights:
         if not grant.num_remote_blocks:
             return None
         fence, model = grant.fence, source.model
+        layout = destination_layout(grant, model.layout)
         regions = regions_of(fence.destination_id, fence.destination_epoch, grant.block_ids)
         if grant.direction is Direction.PULL:
             regions += (
@@ -54,7 +61,7 @@ class RouteRights:
             route_epoch=grant.route_epoch,
             direction=grant.direction,
             regions=regions,
-            nbytes=grant.num_remote_blocks * model.layout.bytes_per_block,
-            abi_digest=abi_digest(model.identity, model.layout),
+            nbytes=grant.num_remote_blocks * layout.bytes_per_block,
+            abi_digest=abi_digest(model.identity, layout, model.layout),
         )
         return self._issuer.mint(access, now_us=now_us, ttl_us=self._ttl_us)

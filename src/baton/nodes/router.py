@@ -14,7 +14,9 @@ from baton.core.messages import Envelope, Message, fence_of
 from baton.core.request import Request
 from baton.core.snapshot import WorkerInfo
 from baton.nodes.attempts import Attempts
+from baton.nodes.copies import Copies
 from baton.nodes.fleet import Fleet, WorkerView
+from baton.nodes.history_copy import HistoryCopy
 from baton.nodes.record import RequestRecord
 from baton.nodes.router_context import RouterContext
 from baton.nodes.streams import Streams
@@ -34,6 +36,7 @@ class Router:
         signer: Signer,
     ) -> None:
         self.context = RouterContext(config, transfer, cache or CacheConfig(), signer)
+        self.copies = Copies(self.context, self._on_copy_ended)
         self._attempts = Attempts(self.context)
         self._streams = Streams(self.context)
         self._next_tick_us = 0
@@ -63,7 +66,7 @@ class Router:
 
     def next_deadline(self) -> int | None:
         """When the host must call with a Tick at the latest; None while nothing is open."""
-        return self._next_tick_us if self.records else None
+        return self._next_tick_us if self.records or self.copies else None
 
     def missing(self, now_us: int) -> str:
         """Why no request can be served now, or ""."""
@@ -168,6 +171,12 @@ class Router:
     def _on_fenced(self, view: WorkerView, message: Message) -> None:
         """Fence before kind: only the attempt that counts is heard."""
         fence = fence_of(message)
+        if fence is not None and fence.request_id in self.copies:
+            if _is_party(view.info, fence, message):
+                self.copies.on_message(fence, message)
+            else:
+                self.counters["foreign_messages"] += 1
+            return
         record = self.records.get(fence.request_id) if fence is not None else None
         if fence is not None and not _is_party(view.info, fence, message):
             self.counters["foreign_messages"] += 1
@@ -192,6 +201,14 @@ class Router:
                 self._attempts.on_failed(record, reason)
             case _:
                 self.counters["unexpected_messages"] += 1
+
+    def _on_copy_ended(self, copy: HistoryCopy) -> None:
+        """Whoever waited for it goes on, with the history or without it."""
+        record = self.records.get(copy.waiter)
+        if record is not None and record.state is RequestState.FETCHING:
+            record.machine.feed(RequestInput.FETCHED)
+            self.context.release(record)
+            self.context.waiting.appendleft(copy.waiter)
 
     def _answer_stale(self, view: WorkerView, fence: Fence, message: Message) -> None:
         """A superseded attempt must not keep anything: acknowledge its end, stop its life."""
@@ -260,6 +277,7 @@ class Router:
         context.counters["workers_lost"] += 1
         for view in context.fleet:
             context.send(view.info.worker_id, messages.PeerDown(worker_id=worker_id, epoch=epoch))
+        self.copies.on_worker_lost(worker_id, epoch)
         for record in list(context.records.values()):
             fence = record.fence
             if fence is None:
@@ -293,6 +311,7 @@ class Router:
             return
         retry_us = context.transfer.retry_ms * 1000
         self._next_tick_us = context.now_us + retry_us
+        self.copies.on_tick()
         for record in list(context.records.values()):
             self._check_deadline(record, retry_us)
 

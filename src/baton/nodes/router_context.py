@@ -58,6 +58,10 @@ class RouterContext:
             )
         )
 
+    def trace_copy(self, name: str, copy_id: str, **data: int | float | str) -> None:
+        """Emit one trace event of a copy between workers."""
+        self._effects.append(Trace(name=name, request_id=copy_id, generation=1, data=data))
+
     def trace_fleet(self, name: str, **data: int | float | str) -> None:
         """Emit one trace event that is of no request."""
         self._effects.append(Trace(name=name, data=data))
@@ -71,8 +75,8 @@ class RouterContext:
 
     def num_blocks(self, record: RequestRecord) -> int:
         """K/V blocks that the next attempt needs at least."""
-        model = self.fleet.model
-        return model.layout.num_blocks(record.num_tokens + 1) if model else 1
+        layout = self.fleet.decode_layout
+        return layout.num_blocks(record.num_tokens + 1) if layout else 1
 
     def pending_tokens(self) -> int:
         """Prompt tokens that are queued here, or routed and not prefilled yet."""

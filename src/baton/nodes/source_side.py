@@ -3,7 +3,6 @@
 from baton.core.effects import DigestChunk, MoveChunk
 from baton.core.events import ChunkDigested, ChunkMoved
 from baton.core.ids import Direction, Fence
-from baton.core.manifest import grant_defect
 from baton.core.messages import (
     Accepted,
     Authorized,
@@ -17,6 +16,7 @@ from baton.core.request import Token
 from baton.core.work import Sampled
 from baton.nodes.context import ROUTER, WorkerContext
 from baton.nodes.engine_queue import EngineQueue
+from baton.nodes.grants import granted_to_other
 from baton.nodes.sequence import Sequence
 from baton.nodes.source_aborts import SourceAborts
 from baton.nodes.source_job import SourceJob
@@ -79,11 +79,35 @@ class SourceSide:
             hashes=context.memory.hashes(message.request, message.request.prompt_token_ids),
         )
         job = SourceJob(sequence, message)
+        if message.grant.is_copy and not self._open_copy(job):
+            context.counters["absent_prefixes"] += 1
+            context.send(ROUTER, Denied(fence=fence, reason="prefix_absent", transient=False))
+            return
         self._open.open(job)
-        self._queue.add_prefill(sequence)
         context.send(ROUTER, Accepted(fence=fence))
         self._rights.present(job)
+        if message.grant.is_copy:
+            self._send_ready(job)
+            self._try_seal(job)
+            return
+        self._queue.add_prefill(sequence)
         context.trace("prefill_queued", fence, num_tokens=len(sequence.tokens))
+
+    def _open_copy(self, job: SourceJob) -> bool:
+        """Pin history that is to be copied. False when it is not here: stale claims fail closed."""
+        memory, sequence = self._context.memory, job.sequence
+        table = memory.pin_prefix(sequence.hashes, len(sequence.hashes))
+        if len(table) * self._context.layout.block_size != job.grant.num_tokens:
+            memory.release(table)
+            return False
+        sequence.block_table = table
+        sequence.num_computed = sequence.num_cached_tokens = job.grant.num_tokens
+        job.transfer = SourceTransfer(
+            job.grant, self._context.layout, tuple(table), job.grant.num_tokens
+        )
+        job.transfer.mark_complete()
+        self._context.trace("copy_opened", job.fence, num_tokens=job.grant.num_tokens)
+        return True
 
     def _refusal(self, message: Prefill) -> str:
         fence = message.fence
@@ -99,7 +123,7 @@ class SourceSide:
         if self._context.layout.num_blocks(num_tokens) > self._context.memory.pool.num_blocks:
             return "prompt_exceeds_pool"
         peer = self._context.peers[fence.destination_id]
-        if grant_defect(message.grant, self._context.layout, peer.num_blocks):
+        if granted_to_other(message.grant, self._context.layout, peer):
             return "grant_mismatch"
         if fence.reservation_id in self._open.by_reservation:
             return "reservation_mismatch"
@@ -188,6 +212,7 @@ class SourceSide:
                         write=True,
                         local_blocks=transfer.blocks_of(spec),
                         remote_blocks=transfer.remote_blocks_of(spec),
+                        reblock=transfer.reblock_of(spec),
                     )
                 )
             else:  # readable for the peer only once it is settled and summed
@@ -197,6 +222,7 @@ class SourceSide:
                         chunk=spec,
                         local_blocks=transfer.blocks_of(spec),
                         inward=False,
+                        reblock=transfer.reblock_of(spec),
                     )
                 )
 
@@ -262,7 +288,8 @@ class SourceSide:
     def _try_seal(self, job: SourceJob) -> None:
         transfer = job.transfer
         assert transfer is not None
-        if job.first_token is None or not transfer.can_seal or transfer.manifest is not None:
+        is_drawn = job.first_token is not None or job.grant.is_copy
+        if not is_drawn or not transfer.can_seal or transfer.manifest is not None:
             return
         transfer.seal(
             tuple(job.sequence.tokens),

@@ -63,6 +63,11 @@ class CapabilityIssuer:
         self._signer = signer
         self._num_minted = 0
 
+    @property
+    def issuer(self) -> str:
+        """The issuer id under which everything here is minted."""
+        return self._signer.issuer
+
     def mint(self, access: Access, *, now_us: int, ttl_us: int) -> SignedCapability:
         """The right to exactly this access, once."""
         self._num_minted += 1

@@ -34,6 +34,7 @@ from baton.core.request import SLO, Request, SamplingParams, Token, TopLogprob, 
 from baton.core.snapshot import LoadSnapshot, Rates, WorkerInfo
 from baton.errors import LocalProtocolError
 from baton.protocol.chunk import CHUNK
+from baton.protocol.copy import HISTORY_COPY
 from baton.protocol.request import REQUEST
 from baton.protocol.source_copy import SOURCE_COPY
 from baton.protocol.transfer import TRANSFER
@@ -182,6 +183,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "compatibility": compatibility_part,
     "transfer machine": _machine(TRANSFER),
     "chunk machine": _machine(CHUNK),
+    "history copy machine": _machine(HISTORY_COPY),
     "source copy machine": _machine(SOURCE_COPY),
     "request machine": _machine(REQUEST),
     "messages": messages_part,

@@ -9,6 +9,8 @@ class RequestState(StrEnum):
     """Exactly one terminal state ends each request."""
 
     NEW = "NEW"
+    FETCHING = "FETCHING"
+    """A part of its prefix is on its way to the worker that will prefill it (0x09H, step 1)."""
     RESERVING = "RESERVING"
     PREFILLING = "PREFILLING"
     DECODING = "DECODING"
@@ -23,6 +25,8 @@ class RequestInput(StrEnum):
     """What moves a request on."""
 
     REJECT = "reject"
+    FETCH = "fetch"
+    FETCHED = "fetched"
     ROUTE = "route"
     GRANT = "grant"
     PUBLISH = "publish"
@@ -43,6 +47,9 @@ REQUEST = Table(
         (_S.NEW, _I.ROUTE): _S.RESERVING,
         (_S.NEW, _I.CANCEL): _S.CANCELLED,
         (_S.NEW, _I.FAIL): _S.FAILED,
+        (_S.NEW, _I.FETCH): _S.FETCHING,
+        (_S.FETCHING, _I.FETCHED): _S.NEW,
+        (_S.FETCHING, _I.CANCEL): _S.CANCELLED,
         (_S.RESERVING, _I.GRANT): _S.PREFILLING,
         (_S.RESERVING, _I.RETRY): _S.NEW,
         (_S.RESERVING, _I.CANCEL): _S.CANCELLING,

@@ -7,6 +7,7 @@ from baton.nodes.router import Router
 def leftovers(router: Router) -> list[str]:
     """Name what is still held; empty when the deployment is idle and nothing leaked."""
     found = [f"router record {key}" for key in router.records]
+    found += [f"router copy {copy.copy_id}" for copy in router.copies]
     for view in router.fleet:
         worker_id, shot = view.info.worker_id, view.snapshot
         if shot is None:

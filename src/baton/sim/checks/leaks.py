@@ -26,6 +26,7 @@ def leftovers(world: World) -> list[str]:
     found = [text for worker in world.workers.values() for text in _of_worker(worker)]
     router = world.router
     found += [f"router: record {request_id}" for request_id in router.records]
+    found += [f"router: {copy.copy_id}" for copy in router.copies]
     if router.num_waiting:
         found.append(f"router: {router.num_waiting} waiting")
     for view in router.fleet:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from baton.core.effects import Effect, Send
 from baton.core.events import Event, Submitted
+from baton.core.ids import Purpose
 from baton.core.messages import Reserve
 from baton.core.request import Request
 from baton.sim.arithmetic import Truth
@@ -32,6 +33,8 @@ class Truths(Observer):
             if isinstance(effect, Send) and isinstance(effect.message, Reserve):
                 fence, outputs = effect.message.fence, effect.message.output_token_ids
                 rows = effect.message.request.num_prompt_tokens + len(outputs)
+                if effect.message.purpose is Purpose.INSERT:
+                    self._requests[fence.request_id] = effect.message.request
                 self.num_tokens[fence.request_id, fence.generation] = rows
 
     def request(self, request_id: str) -> Request:
