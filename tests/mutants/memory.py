@@ -80,7 +80,7 @@ _NAMES = (
         name="named-before-computed",
         file="nodes/source_side.py",
         line="sequence.block_table = table",
-        planted="sequence.block_table = table; memory.name_blocks("
+        planted="sequence.block_table = table; memory.insert("
         "table, sequence.hashes, len(sequence.hashes))",
         why="A prompt that waits for compute offers its empty blocks as history.",
         killer=Vopr(("writes-are-owned",), seeds=(1,)),
@@ -90,7 +90,7 @@ _NAMES = (
         file="nodes/local_side.py",
         line="sequence.block_table = list(transfer.block_table)",
         planted="sequence.block_table = list(transfer.block_table); "
-        "self._context.memory.name_blocks("
+        "self._context.memory.insert("
         "sequence.block_table, sequence.hashes, len(sequence.hashes))",
         why="A colocated prompt is history before its rows exist.",
         killer=Vopr(("writes-are-owned",), seeds=(1,)),
@@ -138,7 +138,7 @@ _NAMES = (
     ),
     Mutant(
         name="prefix-not-pinned",
-        file="cache/memory.py",
+        file="cache/pool.py",
         line="self.pool.acquire(block)",
         planted="pass",
         why="A reused prefix can be evicted under its reader.",
@@ -160,12 +160,12 @@ _NAMES = (
     ),
     Mutant(
         name="prefix-evicted-first",
-        file="cache/memory.py",
+        file="cache/pool.py",
         line="for block in reversed(block_table):",
         planted="for block in block_table:",
         why="Eviction takes the first block of a prefix, which makes all the others useless.",
         killer=ByTests(
-            ("tests/cache/test_memory.py::test_suffixes_are_evicted_before_the_prefix_they_need",)
+            ("tests/cache/test_pool.py::test_suffixes_are_evicted_before_the_prefix_they_need",)
         ),
     ),
 )
@@ -174,7 +174,7 @@ _OWNERS = (
     Mutant(
         name="denial-keeps-the-prefix",
         file="nodes/reservation.py",
-        line="memory.release(table)",
+        line="memory.free(table)",
         planted="pass",
         why="A denied reservation leaves its prefix pinned.",
         killer=Vopr(

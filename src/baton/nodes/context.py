@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from baton.cache.memory import KVMemory
+from baton.cache.pool import MemPool
 from baton.config import CacheConfig, TransferConfig, WorkerConfig
 from baton.core.cache import Milestone
 from baton.core.effects import Effect, Send, Trace
@@ -42,7 +42,7 @@ class WorkerContext:
         self.worker = worker
         self.transfer = transfer
         self.cache = cache
-        self.memory = KVMemory(
+        self.memory = MemPool(
             num_blocks, model.layout, model.identity, prefix_caching=self.keeps_prompts
         )
         self.gate = CapabilityGate(verifier, max_ttl_us=transfer.capability_ttl_ms * 1000)
@@ -63,6 +63,11 @@ class WorkerContext:
     def layout(self) -> KVLayout:
         """The K/V layout of this worker's pool."""
         return self.model.layout
+
+    def layout_of(self, worker_id: str) -> KVLayout:
+        """The K/V layout of this worker or of a live peer."""
+        peer = self.peers.get(worker_id)
+        return self.layout if peer is None else peer.model.layout
 
     def emit(self, effect: Effect) -> None:
         """Ask the host for something, after everything asked before."""

@@ -69,7 +69,7 @@ class DecodeSide:
         sequence.num_computed = entry.num_tokens
         sequence.num_cached_tokens = manifest.num_cached_tokens
         memory = self._context.memory
-        memory.name_blocks(sequence.block_table, sequence.hashes, len(sequence.hashes))
+        memory.insert(sequence.block_table, sequence.hashes, len(sequence.hashes))
         self.live[sequence.key] = sequence
         self._queue.add_decode(sequence)
         self._context.trace("admitted", fence, num_tokens=entry.num_tokens)
@@ -82,10 +82,10 @@ class DecodeSide:
             return True
         memory = self._context.memory
         reusable = (len(sequence.tokens) - 1) // self._context.layout.block_size
-        table = memory.pin_prefix(sequence.hashes, reusable)
+        table = memory.match(sequence.hashes, reusable)
         cached = len(table) * self._context.layout.block_size
-        if not memory.grow(table, len(sequence.tokens) + 1):
-            memory.release(table)
+        if not memory.allocate(table, len(sequence.tokens) + 1):
+            memory.free(table)
             return False
         sequence.block_table = table
         sequence.num_computed = cached
@@ -212,7 +212,7 @@ class DecodeSide:
         context, fence = self._context, sequence.fence
         if context.cache.milestone.decode_keeps_answers:
             self._name_generated(sequence)
-        context.memory.release(sequence.block_table)
+        context.memory.free(sequence.block_table)
         sequence.block_table = []
         self._directory.unpublish(fence.request_id, fence.generation)
         self.flush()
@@ -225,14 +225,14 @@ class DecodeSide:
     def _name_generated(self, sequence: Sequence) -> None:
         memory = self._context.memory
         hashes = memory.hashes(sequence.request, sequence.tokens[: sequence.num_computed])
-        memory.name_blocks(sequence.block_table, hashes, len(hashes))
+        memory.insert(sequence.block_table, hashes, len(hashes))
 
     def fail(self, sequence: Sequence, reason: str) -> None:
         """The engine could not compute a live sequence: free it and say so."""
         del self.live[sequence.key]
         self._queue.remove(sequence)
         fence = sequence.fence
-        self._context.memory.release(sequence.block_table)
+        self._context.memory.free(sequence.block_table)
         sequence.block_table = []
         self._directory.unpublish(fence.request_id, fence.generation)
         self.flush()

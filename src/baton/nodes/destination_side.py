@@ -270,8 +270,8 @@ class DestinationSide:
         """
         fence, memory = transfer.fence, self._context.memory
         hashes = memory.hashes(transfer.request, transfer.request.prompt_token_ids)
-        memory.name_blocks(transfer.block_table, hashes, len(hashes))
-        memory.release(transfer.block_table)
+        memory.insert(transfer.block_table, hashes, len(hashes))
+        memory.free(transfer.block_table)
         self._inserted.add(fence)
         self._directory.unpublish(fence.request_id, fence.generation)
         self._context.counters["inserted_copies"] += 1

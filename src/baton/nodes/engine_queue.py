@@ -143,7 +143,7 @@ class EngineQueue:
         for sequence in list(self.running.values()):
             if sequence.key not in self.running:
                 continue  # preempted for another one
-            while not memory.grow(sequence.block_table, len(sequence.tokens)):
+            while not memory.allocate(sequence.block_table, len(sequence.tokens)):
                 victim = self._victim()
                 self.preempt(victim)
                 if victim is sequence:
@@ -172,7 +172,7 @@ class EngineQueue:
         sequence.num_preemptions += 1
         self._context.trace("preempted", sequence.fence, num_tokens=len(sequence.tokens))
         del self.running[sequence.key]
-        self._context.memory.release(sequence.block_table)
+        self._context.memory.free(sequence.block_table)
         sequence.block_table = []
         sequence.num_computed = 0
         self.waiting = {sequence.key: sequence, **self.waiting}

@@ -54,10 +54,10 @@ def reserve(
     # A prompt computed here needs at least its last row computed, to draw from it.
     visible = num_tokens - 1 if message.fence.colocated else num_tokens
     hashes = memory.hashes(request, request.prompt_token_ids)
-    table = memory.pin_prefix(hashes, visible // layout.block_size)
+    table = memory.match(hashes, visible // layout.block_size)
     num_pinned = len(table)
-    if not memory.grow(table, min(wanted, capacity)):
-        memory.release(table)
+    if not memory.allocate(table, min(wanted, capacity)):
+        memory.free(table)
         return Denial(reason="no_kv_capacity", transient=True)
     return _transfer(context, message, table, num_pinned, num_tokens)
 
@@ -74,13 +74,13 @@ def _reserve_copy(
     if num_tokens % layout.block_size or message.output_token_ids:
         return Denial(reason="not_whole_blocks", transient=False)
     hashes = memory.hashes(request, request.prompt_token_ids)
-    table = memory.pin_prefix(hashes, len(hashes))
+    table = memory.match(hashes, len(hashes))
     num_pinned = len(table)
     if num_pinned == len(hashes):
-        memory.release(table)
+        memory.free(table)
         return Denial(reason="already_held", transient=False)
-    if not memory.grow(table, num_tokens):
-        memory.release(table)
+    if not memory.allocate(table, num_tokens):
+        memory.free(table)
         return Denial(reason="no_kv_capacity", transient=True)
     return _transfer(context, message, table, num_pinned, num_tokens)
 

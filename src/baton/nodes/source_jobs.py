@@ -36,7 +36,7 @@ class SourceJobs:
 
     def forget(self, job: SourceJob) -> None:
         """Give up the blocks and everything that is known of the job."""
-        self._context.memory.release(job.sequence.block_table)
+        self._context.memory.free(job.sequence.block_table)
         job.sequence.block_table = []
         del self.by_transfer[job.fence.transfer_id]
         del self.by_reservation[job.fence.reservation_id]

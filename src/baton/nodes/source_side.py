@@ -96,9 +96,9 @@ class SourceSide:
     def _open_copy(self, job: SourceJob) -> bool:
         """Pin history that is to be copied. False when it is not here: stale claims fail closed."""
         memory, sequence = self._context.memory, job.sequence
-        table = memory.pin_prefix(sequence.hashes, len(sequence.hashes))
+        table = memory.match(sequence.hashes, len(sequence.hashes))
         if len(table) * self._context.layout.block_size != job.grant.num_tokens:
-            memory.release(table)
+            memory.free(table)
             return False
         sequence.block_table = table
         sequence.num_computed = sequence.num_cached_tokens = job.grant.num_tokens
@@ -138,10 +138,10 @@ class SourceSide:
             return True
         memory, layout = self._context.memory, self._context.layout
         reusable = (len(sequence.tokens) - 1) // layout.block_size
-        table = memory.pin_prefix(sequence.hashes, reusable)
+        table = memory.match(sequence.hashes, reusable)
         cached = len(table) * layout.block_size
-        if not memory.grow(table, len(sequence.tokens)):
-            memory.release(table)
+        if not memory.allocate(table, len(sequence.tokens)):
+            memory.free(table)
             return False
         sequence.block_table = table
         sequence.num_computed = sequence.num_cached_tokens = cached
@@ -182,7 +182,7 @@ class SourceSide:
                 top_logprobs=sampled.top_logprobs,
                 logits_digest=sampled.logits_digest,
             )
-            self._context.memory.name_blocks(
+            self._context.memory.insert(
                 sequence.block_table, sequence.hashes, len(sequence.hashes)
             )
             job.transfer.mark_complete()

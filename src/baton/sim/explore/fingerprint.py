@@ -41,7 +41,7 @@ EXCLUDED: dict[str, frozenset[str]] = {
     "CreditWindow": frozenset({"peak_nbytes"}),
     "CapabilityIssuer": frozenset({"_signer"}),
     "CapabilityGate": frozenset({"_verifier", "_max_ttl_us", "_max_nonces"}),
-    "KVMemory": frozenset({"layout", "_identity"}),
+    "MemPool": frozenset({"layout", "_identity"}),
 }
 """Attributes that cannot influence behaviour, by class."""
 

@@ -9,7 +9,7 @@ from baton.core.layout import KVLayout, ModelIdentity
 from baton.core.request import Request
 
 
-class KVMemory:
+class MemPool:
     """Matches, pins, allocates and names the blocks of sequences."""
 
     def __init__(
@@ -33,7 +33,7 @@ class KVMemory:
         root = chain_root(self._identity, self.layout, request.tenant_id, request.cache_salt)
         return block_hashes(root, token_ids, self.layout.block_size)
 
-    def pin_prefix(self, hashes: Sequence[bytes], max_blocks: int) -> list[int]:
+    def match(self, hashes: Sequence[bytes], max_blocks: int) -> list[int]:
         """Pin the longest visible prefix, at most `max_blocks` blocks, and return it."""
         pinned: list[int] = []
         if not self._prefix_caching:
@@ -46,7 +46,7 @@ class KVMemory:
             pinned.append(block)
         return pinned
 
-    def grow(self, block_table: list[int], num_tokens: int) -> bool:
+    def allocate(self, block_table: list[int], num_tokens: int) -> bool:
         """Extend a table to hold `num_tokens` rows; False (and nothing taken) if it cannot."""
         missing = self.layout.num_blocks(num_tokens) - len(block_table)
         if missing <= 0:
@@ -57,13 +57,13 @@ class KVMemory:
         block_table.extend(blocks)
         return True
 
-    def name_blocks(self, block_table: Sequence[int], hashes: Sequence[bytes], count: int) -> None:
+    def insert(self, block_table: Sequence[int], hashes: Sequence[bytes], count: int) -> None:
         """Publish the first `count` full blocks as history that later prompts may reuse."""
         if self._prefix_caching:
             for block, block_hash in zip(block_table[:count], hashes, strict=False):
                 self.pool.name(block, block_hash)
 
-    def release(self, block_table: Sequence[int]) -> None:
+    def free(self, block_table: Sequence[int]) -> None:
         """Drop a sequence's references, tail first so that prefixes outlive their suffixes."""
         for block in reversed(block_table):
             self.pool.release(block)
@@ -71,7 +71,7 @@ class KVMemory:
     def quarantine(self, block_table: Sequence[int], exposed: Sequence[int]) -> None:
         """Set aside what a peer may still write; the rest of the table goes back now."""
         written = set(exposed)
-        self.release([block for block in block_table if block not in written])
+        self.free([block for block in block_table if block not in written])
         for block in exposed:
             self.pool.quarantine(block)
 
