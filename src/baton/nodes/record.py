@@ -33,6 +33,10 @@ class RequestRecord:
         self.started = False
         self.cancel_reason = ""
         self.cached_tokens = 0
+        self.block_hashes: tuple[bytes, ...] | None = None
+        """Names of its prompt's full blocks, once somebody has asked for them."""
+        self.has_fetched = False
+        """A copy of its prefix was tried: a second one is not."""
 
     @property
     def state(self) -> RequestState:

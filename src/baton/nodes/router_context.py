@@ -1,13 +1,15 @@
 """What the parts of the router share: fleet, records, clock reading, effects, counters."""
 
 from collections import Counter, deque
+from collections.abc import Sequence
 
+from baton.cache.prefix import block_hashes, chain_root
 from baton.config import CacheConfig, RouterConfig, TransferConfig
 from baton.core.delivery import Delivery, Failed, Finished
 from baton.core.effects import Deliver, Effect, Send, Trace
 from baton.core.ids import Fence
 from baton.core.messages import Cancel, Done, Message
-from baton.core.request import Usage
+from baton.core.request import Request, Usage
 from baton.nodes.fleet import Fleet
 from baton.nodes.record import RequestRecord
 from baton.nodes.route_rights import RouteRights
@@ -77,6 +79,20 @@ class RouterContext:
         """K/V blocks that the next attempt needs at least."""
         layout = self.fleet.decode_layout
         return layout.num_blocks(record.num_tokens + 1) if layout else 1
+
+    def block_hashes(self, record: RequestRecord) -> tuple[bytes, ...]:
+        """Names of the full blocks of its prompt, under its tenant and salt; computed once."""
+        if record.block_hashes is None:
+            record.block_hashes = self.names(record.request, record.request.prompt_token_ids)
+        return record.block_hashes
+
+    def names(self, request: Request, token_ids: Sequence[int]) -> tuple[bytes, ...]:
+        """Names of the full blocks of some tokens under the tenant and salt of `request`."""
+        model = self.fleet.model
+        if model is None:
+            return ()
+        root = chain_root(model.identity, model.layout, request.tenant_id, request.cache_salt)
+        return tuple(block_hashes(root, token_ids, model.layout.block_size))
 
     def pending_tokens(self) -> int:
         """Prompt tokens that are queued here, or routed and not prefilled yet."""
