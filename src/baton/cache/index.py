@@ -18,7 +18,6 @@ _NUM_SHARDS = 256
 copies when it grows: at a million blocks 4,000 entries, where one dict would stall for all."""
 _KEY_NBYTES = sys.getsizeof(bytes(16))
 _MIN_MASKS = 4096
-_MAX_SPLITS = 4096
 
 
 class BlockIndex:
@@ -28,7 +27,6 @@ class BlockIndex:
         self._shards: list[dict[bytes, int]] = [{} for _ in range(_NUM_SHARDS)]
         self._owners = OwnerTable()
         self._masks: dict[int, int] = {}
-        self._splits: dict[int, tuple[int, int]] = {}
         self._sweep = _Sweep(self)
         self.num_ignored = 0
         """Claims of lives and generations that are over."""
@@ -106,18 +104,20 @@ class BlockIndex:
         """
         changes = self._changes(hashes) if hashes else []
         steps, memory_steps = self._steps(changes, len(hashes))
-        return Match(len(hashes), steps, memory_steps, self._owners.names)
+        return Match(len(hashes), steps, memory_steps, self._owners.reaching)
 
     def _changes(self, hashes: Sequence[bytes]) -> list[tuple[int, int]]:
         """Where along the prompt the live mask changes, and to what; starts with block 0."""
         shards, live = self._shards, self._owners.live_mask
         clean = not self._owners.dead
         low, name = 0, hashes[0]
-        mask = shards[name[0]].get(name, 0) & live
-        changes = [(0, mask)]
-        name = hashes[-1]
-        high, end = len(hashes) - 1, shards[name[0]].get(name, 0) & live
-        ends = []  # right ends still to be reached, the nearest one last
+        mask = shards[name[0]].get(name, 0)
+        high, name = len(hashes) - 1, hashes[-1]
+        end = shards[name[0]].get(name, 0)
+        if not clean:
+            mask, end = mask & live, end & live
+        last, changes = end, [(0, mask)]
+        ends: list[tuple[int, int]] = []  # right ends still to be reached, the nearest one last
         while mask:
             if end == mask:
                 low = high
@@ -132,7 +132,7 @@ class BlockIndex:
                 if not clean:
                     end &= live
                 continue
-            if not ends:
+            if mask == last or not ends:
                 break
             high, end = ends.pop()
         return changes
@@ -145,7 +145,7 @@ class BlockIndex:
         memory_steps: list[tuple[int, int]] = []
         reach = memory = -1
         for start, mask in changes:
-            anywhere, in_memory = self._split(mask)
+            anywhere, in_memory = self._owners.split(mask)
             if anywhere & reach != reach:
                 if start:
                     steps.append((start, reach))
@@ -161,17 +161,6 @@ class BlockIndex:
         if memory > 0:
             memory_steps.append((num_blocks, memory))
         return steps, memory_steps
-
-    def _split(self, mask: int) -> tuple[int, int]:
-        """One bit per slot: held in any tier, held in memory."""
-        split = self._splits.get(mask)
-        if split is None:
-            ones = self._owners.ones
-            split = (mask | mask >> 1 | mask >> 2) & ones, mask & ones
-            if len(self._splits) >= _MAX_SPLITS:
-                self._splits.clear()
-            self._splits[mask] = split
-        return split
 
     def places(self, block_hash: bytes) -> tuple[Place, ...]:
         """Everywhere that this block can be read, memory first within an owner."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-Names = Callable[[int], tuple[str, ...]]
-"""The owners whose bits are set."""
+Reaching = Callable[[int, int], dict[str, int]]
+"""The owners whose bits are set, each with this depth; nobody may write the dict."""
 
 
 class Match:
@@ -13,20 +13,20 @@ class Match:
     they are asked for, since a route that nobody owns a block of needs neither.
     """
 
-    __slots__ = ("_depths", "_memory_depths", "_memory_steps", "_names", "_steps", "num_blocks")
+    __slots__ = ("_depths", "_memory_depths", "_memory_steps", "_reaching", "_steps", "num_blocks")
 
     def __init__(
         self,
         num_blocks: int,
         steps: Sequence[tuple[int, int]],
         memory_steps: Sequence[tuple[int, int]],
-        names: Names,
+        reaching: Reaching,
     ) -> None:
         self.num_blocks = num_blocks
         """Blocks of the prompt that was asked for."""
         self._steps = steps  # (depth, owner bits that reach it), shallow ones first
         self._memory_steps = memory_steps
-        self._names = names
+        self._reaching = reaching
         self._depths: dict[str, int] | None = None
         self._memory_depths: dict[str, int] | None = None
 
@@ -51,15 +51,16 @@ class Match:
         if not self._steps:
             return None
         depth, owners = self._steps[-1]
-        return min(self._names(owners)), depth
+        return min(self._reaching(depth, owners)), depth
 
     def _spread(self, steps: Sequence[tuple[int, int]]) -> dict[str, int]:
         depths: dict[str, int] = {}
         for depth, owners in steps:  # a deeper step overwrites what the shallower ones said
+            reaching = self._reaching(depth, owners)
             if depths:
-                depths.update(dict.fromkeys(self._names(owners), depth))
+                depths.update(reaching)
             else:
-                depths = dict.fromkeys(self._names(owners), depth)
+                depths = reaching.copy()
         return depths
 
     def __bool__(self) -> bool:

@@ -10,7 +10,10 @@ SLOT_BITS = 4
 SLOT_MASK = (1 << SLOT_BITS) - 1
 TIER_BIT = {Tier.MEMORY: 0, Tier.HOST: 1, Tier.DISK: 2}
 _SET_NIBBLES = bytes(0 if digit == ord("0") else 1 for digit in range(256))
-_MAX_REMEMBERED = 4096
+_LOWER_TIERS = 0b0110
+_FEW = 6
+_MAX_REMEMBERED = 1024
+"""Sets of many owners: a beginning that many prompts share is asked for again and again."""
 
 
 class Owner:
@@ -38,13 +41,13 @@ class OwnerTable:
         self._of_slot: list[Owner | None] = []
         self._names: list[str] = []
         self._free: list[int] = []
-        self._named: dict[int, tuple[str, ...]] = {}
+        self._reaching: dict[tuple[int, int], dict[str, int]] = {}
         self.dead: set[int] = set()
         """Slots whose claims are void but may still be written in masks."""
         self.live_mask = 0
         """All bits of the slots that are not dead."""
-        self.ones = 0
-        """The lowest bit of every slot."""
+        self._ones = 0
+        self._lower_tiers = 0
         self.num_claims = 0
 
     def get(self, name: str) -> Owner | None:
@@ -80,8 +83,9 @@ class OwnerTable:
         self._owners[place.owner] = owner
         self._of_slot[slot], self._names[slot] = owner, place.owner
         self.live_mask |= SLOT_MASK << SLOT_BITS * slot
-        self.ones |= 1 << SLOT_BITS * slot
-        self._named.clear()
+        self._ones |= 1 << SLOT_BITS * slot
+        self._lower_tiers |= _LOWER_TIERS << SLOT_BITS * slot
+        self._reaching.clear()
         return owner
 
     def _take_slot(self) -> int:
@@ -121,14 +125,27 @@ class OwnerTable:
             self.dead.remove(slot)
             heapq.heappush(self._free, slot)
 
-    def names(self, mask: int) -> tuple[str, ...]:
-        """The owners of the slots that are set in a mask of lowest bits."""
-        known = self._named.get(mask)
+    def split(self, mask: int) -> tuple[int, int]:
+        """The lowest bit of every slot that holds in any tier, and of those that do in memory."""
+        if not mask & self._lower_tiers:
+            return mask, mask
+        return (mask | mask >> 1 | mask >> 2) & self._ones, mask & self._ones
+
+    def reaching(self, depth: int, mask: int) -> dict[str, int]:
+        """The owners whose lowest bits are set, each with this depth; nobody may write the dict."""
+        if mask.bit_count() <= _FEW:
+            few = {}
+            while mask:
+                lowest = mask & -mask
+                few[self._names[(lowest.bit_length() - 1) // SLOT_BITS]] = depth
+                mask ^= lowest
+            return few
+        known = self._reaching.get((depth, mask))
         if known is None:
             # The hexadecimal digits are the slots, and compress picks without a loop of ours.
             digits = f"{mask:x}"[::-1].encode().translate(_SET_NIBBLES)
-            known = tuple(compress(self._names, digits))
-            if len(self._named) >= _MAX_REMEMBERED:
-                self._named.clear()
-            self._named[mask] = known
+            known = dict.fromkeys(compress(self._names, digits), depth)
+            if len(self._reaching) >= _MAX_REMEMBERED:
+                self._reaching.clear()
+            self._reaching[depth, mask] = known
         return known
