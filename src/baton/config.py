@@ -39,6 +39,8 @@ class ClusterConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=T
     pin_cores: bool = True
     start_timeout_s: float = 300.0
     max_restarts: int = 100
+    decode_block_size: int = 0
+    """Tokens of a K/V block of decode workers; 0: worker.block_size, as everywhere else."""
     control: Literal["ipc", "tcp"] = "ipc"
     """How control messages travel. Over tcp they are always encrypted and authenticated."""
     control_host: str = "127.0.0.1"
@@ -98,7 +100,9 @@ class TransferConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=
     """The handoff: who moves, when, in which pieces, and for how long state is held."""
 
     direction: Direction = Direction.PUSH
-    schedule: Literal["auto", "layer", "request"] = "auto"
+    schedule: Literal["auto", "layer", "request", "aggregated"] = "auto"
+    """When bytes move: as each layer is ready; after the prompt, in chunks; or after the prompt in
+    as few orders as credit_nbytes allows. auto: what costs the least by measured constants."""
     chunk_nbytes: int = 4 * MIB
     credit_nbytes: int = 32 * MIB
     checksum: bool = True
@@ -173,6 +177,11 @@ class BatonConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     router: RouterConfig = RouterConfig()
     gateway: GatewayConfig = GatewayConfig()
 
+    def block_size_of(self, role: Role) -> int:
+        """Tokens of a K/V block of a worker of this role."""
+        own = self.cluster.decode_block_size if role is Role.DECODE else 0
+        return own or self.worker.block_size
+
     @property
     def digest(self) -> str:
         """Digest printed at start, so two runs can be told apart."""
@@ -229,13 +238,10 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
 def _validate(config: BatonConfig) -> None:
     _validate_cluster(config.cluster)
     _validate_bounds(config)
-    size = config.worker.block_size
-    _require(
-        1 <= size <= 256 and size & (size - 1) == 0,
-        "worker.block_size",
-        f"{size} is not a power of two between 1 and 256",
-    )
     worker = config.worker
+    _require_block_size("worker.block_size", worker.block_size)
+    if config.cluster.decode_block_size:
+        _require_block_size("cluster.decode_block_size", config.cluster.decode_block_size)
     _require(
         worker.prompt_order is PromptOrder.FCFS or worker.batch_policy == "phase_pure",
         "worker.prompt_order",
@@ -268,6 +274,11 @@ def _validate(config: BatonConfig) -> None:
     )
     port = config.gateway.port
     _require(0 <= port <= 65535, "gateway.port", f"{port} is not between 0 and 65535")
+
+
+def _require_block_size(name: str, size: int) -> None:
+    fits = 1 <= size <= 256 and size & (size - 1) == 0
+    _require(fits, name, f"{size} is not a power of two between 1 and 256")
 
 
 def _validate_cluster(cluster: ClusterConfig) -> None:

@@ -35,7 +35,7 @@ _GATES = (
     Mutant(
         name="request-schedule-streams",
         file="protocol/source.py",
-        line="if self.grant.schedule is Schedule.REQUEST and not self._complete:",
+        line="if self.grant.schedule is not Schedule.LAYER and not self._complete:",
         planted="if False:",
         why="A transfer that is scheduled whole is sent in small pieces.",
         killer=ByTests(
@@ -135,9 +135,9 @@ _GATES = (
     ),
     Mutant(
         name="wrong-source-blocks",
-        file="protocol/source.py",
-        line="self.local_blocks = block_table[first_block : first_block + num_blocks]",
-        planted="self.local_blocks = block_table[:num_blocks]",
+        file="core/reblock.py",
+        line="return slice(rows.start // size, -(-rows.stop // size))",
+        planted="return slice(0, -(-rows.stop // size) - rows.start // size)",
         why="Where the destination reuses a prefix, the wrong blocks of the source move.",
         killer=Vopr(("published-is-true",), seeds=(4,)),
     ),

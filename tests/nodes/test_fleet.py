@@ -22,7 +22,9 @@ DIFFERENCES = {
     "model identity": {
         "model": model(identity=msgspec.structs.replace(MODEL.identity, checkpoint_hash="x"))
     },
-    "K/V layout": {"model": model(layout=msgspec.structs.replace(MODEL.layout, block_size=8))},
+    "K/V layout num_kv_heads": {
+        "model": model(layout=msgspec.structs.replace(MODEL.layout, num_kv_heads=2))
+    },
     "dtype": {"model": model(dtype="bfloat16")},
     "deterministic mode": {"model": model(deterministic=False)},
 }
@@ -38,6 +40,17 @@ def test_a_worker_that_differs_is_refused_by_name(name):
     assert f"its {name} is" in message.reason
     assert "d cannot be paired" in message.reason
     assert router.missing(1) == "no live worker for: decode"
+
+
+def test_block_sizes_may_differ_between_roles_and_not_within_one():
+    router = lone_router()
+    hello(router, info("p", Role.PREFILL))
+    larger = model(layout=msgspec.structs.replace(MODEL.layout, block_size=16))
+    assert ("d", Welcome(epoch=1)) in hello(router, info("d", model=larger))
+    assert router.fleet.decode_layout.block_size == 16
+    ((to, message),) = hello(router, info("d2"))
+    assert to == "d2"
+    assert "its K/V layout block_size is 4, the deployment's is 16" in message.reason
 
 
 def test_equal_workers_are_introduced_to_each_other():

@@ -61,9 +61,15 @@ class SignedCapability(msgspec.Struct, frozen=True, kw_only=True):
         return f"SignedCapability({self.capability!r}, signature=redacted)"
 
 
-def abi_digest(identity: ModelIdentity, layout: KVLayout) -> str:
-    """What two workers must agree on before one may touch the other's memory."""
-    return digest([identity.digest, layout.digest])
+def abi_digest(
+    identity: ModelIdentity, layout: KVLayout, source_layout: KVLayout | None = None
+) -> str:
+    """What two workers must agree on before one may touch the other's memory.
+
+    `layout` is the destination's; the source's counts too where it differs.
+    """
+    layouts = {layout.digest: None, (source_layout or layout).digest: None}
+    return digest([identity.digest, *layouts])
 
 
 def regions_of(worker_id: str, worker_epoch: int, block_ids: Iterable[int]) -> tuple[Region, ...]:

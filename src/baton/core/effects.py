@@ -6,6 +6,7 @@ from baton.core.cache import Tier
 from baton.core.delivery import Delivery
 from baton.core.manifest import ChunkSpec
 from baton.core.messages import Message
+from baton.core.reblock import Reblock
 from baton.core.work import Batch
 
 
@@ -29,8 +30,9 @@ class RunBatch(_Effect, frozen=True, kw_only=True):
 class MoveChunk(_Effect, frozen=True, kw_only=True):
     """Move one chunk between this worker and a peer; `write` sends, otherwise it reads.
 
-    Block ids are pool blocks of each side, in the same order. Answer with ChunkMoved; a write is
-    also seen by the peer as ChunkArrived.
+    Block ids are pool blocks of each side, in the same order; with `reblock` the sides' blocks
+    differ in size, and it says which slots meet. Answer with ChunkMoved; a write is also seen by
+    the peer as ChunkArrived.
     """
 
     peer_id: str
@@ -40,19 +42,22 @@ class MoveChunk(_Effect, frozen=True, kw_only=True):
     write: bool
     local_blocks: tuple[int, ...]
     remote_blocks: tuple[int, ...]
+    reblock: Reblock | None = None
 
 
 class DigestChunk(_Effect, frozen=True, kw_only=True):
     """Settle a chunk in this worker's own memory and sum its bytes; answer with ChunkDigested.
 
     `inward`: it was received; after the answer the device can read it (DEVICE_VISIBLE). Outward:
-    it is about to be offered to a reader; after the answer a peer can read it.
+    it is about to be offered to a reader; after the answer a peer can read it. The bytes are
+    summed in the destination's order, which `reblock` describes where block sizes differ.
     """
 
     reservation_id: int
     chunk: ChunkSpec
     local_blocks: tuple[int, ...]
     inward: bool
+    reblock: Reblock | None = None
 
 
 class CancelIo(_Effect, frozen=True, kw_only=True):

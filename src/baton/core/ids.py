@@ -37,10 +37,14 @@ class PromptOrder(StrEnum):
 
 
 class Schedule(StrEnum):
-    """When bytes may move: as each layer is ready, or after the whole prompt (0x07, 0x08I)."""
+    """When bytes may move, and how much at once (0x07, 0x08I, 0x09E)."""
 
     LAYER = "layer"
+    """As each layer is ready."""
     REQUEST = "request"
+    """After the whole prompt, chunk by chunk."""
+    AGGREGATED = "aggregated"
+    """After the whole prompt, everything in one order, or in as few as the credit allows."""
 
 
 class Purpose(StrEnum):

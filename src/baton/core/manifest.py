@@ -1,6 +1,7 @@
 """Chunks, grants and the handoff manifest with its four namespaces (specification 0x01A)."""
 
 import hashlib
+import struct
 from collections.abc import Sequence
 
 import msgspec
@@ -38,6 +39,13 @@ class ChunkGeometry(msgspec.Struct, frozen=True, kw_only=True):
     chunk_blocks: int
 
 
+class BlockSizes(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of a block on each side, where they differ."""
+
+    source: int
+    destination: int
+
+
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """What a destination promised: storage for exactly these blocks, under this reservation."""
 
@@ -55,6 +63,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     route_epoch: int
     """The router's, as it was reserved."""
     purpose: Purpose = Purpose.HANDOFF
+    block_sizes: BlockSizes | None = None
+    """None where they are equal: then whole blocks move, padding included; otherwise rows."""
 
     @property
     def is_copy(self) -> bool:
@@ -83,11 +93,19 @@ def grant_defect(grant: Grant, layout: KVLayout, pool_num_blocks: int) -> str:
         return "block_ids"
     if geometry.chunk_layers < 1 or geometry.chunk_blocks < 1:
         return "geometry"
+    if grant.block_sizes is not None and _are_odd(grant.block_sizes, grant, layout):
+        return "block_sizes"
     chunk_blocks = min(geometry.chunk_blocks, len(blocks))
     chunk_layers = min(geometry.chunk_layers, layout.num_layers)
     if grant.credit_nbytes < max(1, chunk_blocks * chunk_layers * layout.layer_block_nbytes):
         return "credit_nbytes"
     return ""
+
+
+def _are_odd(sizes: BlockSizes, grant: Grant, layout: KVLayout) -> bool:
+    """Block sizes that are equal after all, not the destination's, or of a copy of history."""
+    is_own = sizes.destination == layout.block_size != sizes.source
+    return sizes.source < 1 or not is_own or grant.is_copy or grant.fence.colocated
 
 
 class RequestNamespace(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,10 +118,13 @@ class RequestNamespace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TensorNamespace(msgspec.Struct, frozen=True, kw_only=True):
-    """How a byte is decoded."""
+    """How a byte is decoded: in which layout it was moved and summed, and from which it came."""
 
     layout: KVLayout
+    """The destination's."""
     layout_digest: str
+    source_layout: KVLayout
+    """The source's own; it may differ in the block size alone."""
 
 
 class PlacementNamespace(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,18 +166,26 @@ class CacheEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 def prompt_digest(token_ids: Sequence[int]) -> str:
     """Digest of a token-id sequence."""
-    data = b"".join(token.to_bytes(4, "little") for token in token_ids)
+    data = struct.pack(f"<{len(token_ids)}I", *token_ids)
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def choose_geometry(
-    layout: KVLayout, num_blocks: int, schedule: Schedule, chunk_nbytes: int, step_blocks: int
+    layout: KVLayout,
+    num_blocks: int,
+    schedule: Schedule,
+    chunk_nbytes: int,
+    step_blocks: int,
+    credit_nbytes: int = 0,
 ) -> ChunkGeometry:
     """Cut so that a chunk stays within `chunk_nbytes` (but at least one block of one layer).
 
     A layer schedule sends single layers, in groups no larger than one prefill step produces; a
-    request schedule gathers several layers of a small prompt into one chunk.
+    request schedule gathers several layers of a small prompt into one chunk; an aggregated one
+    takes as few chunks as `credit_nbytes` allows.
     """
+    if schedule is Schedule.AGGREGATED:
+        return _fewest_chunks(layout, max(1, num_blocks), max(credit_nbytes, chunk_nbytes))
     chunk_blocks = max(1, min(num_blocks or 1, chunk_nbytes // layout.layer_block_nbytes))
     if schedule is Schedule.LAYER:
         return ChunkGeometry(chunk_layers=1, chunk_blocks=min(chunk_blocks, max(1, step_blocks)))
@@ -166,18 +195,42 @@ def choose_geometry(
     )
 
 
-def plan_chunks(
-    layout: KVLayout, num_blocks: int, geometry: ChunkGeometry
-) -> tuple[ChunkSpec, ...]:
-    """Cut `num_blocks` blocks of every layer into chunks; both sides derive the same list.
+def _fewest_chunks(layout: KVLayout, num_blocks: int, limit_nbytes: int) -> ChunkGeometry:
+    """The cut into the fewest chunks of at most `limit_nbytes` (at least a block of a layer)."""
+    cells = max(1, limit_nbytes // layout.layer_block_nbytes)
+    cuts = [
+        ChunkGeometry(chunk_layers=layers, chunk_blocks=min(num_blocks, cells // layers))
+        for layers in range(min(layout.num_layers, cells), 0, -1)
+    ]
+    return min(
+        cuts,
+        key=lambda cut: (
+            -(-layout.num_layers // cut.chunk_layers) * -(-num_blocks // cut.chunk_blocks)
+        ),
+    )
 
-    Chunks cover each (layer, block) exactly once; ids count in the order rows become ready.
+
+def plan_grant(grant: Grant, layout: KVLayout) -> tuple[ChunkSpec, ...]:
+    """The chunks of a grant in its destination's `layout`; both sides derive the same list."""
+    num_rows = grant.num_tokens - grant.token_start if grant.block_sizes else None
+    return plan_chunks(layout, grant.num_remote_blocks, grant.geometry, num_rows)
+
+
+def plan_chunks(
+    layout: KVLayout, num_blocks: int, geometry: ChunkGeometry, num_rows: int | None = None
+) -> tuple[ChunkSpec, ...]:
+    """Cut `num_blocks` blocks of every layer into chunks that cover each (layer, block) once.
+
+    Ids count in the order rows become ready. With `num_rows` the last block moves without its
+    padding: where block sizes differ the source may not even have those slots.
     """
+    most_rows = num_blocks * layout.block_size if num_rows is None else num_rows
     chunks: list[ChunkSpec] = []
     for block_start in range(0, num_blocks, geometry.chunk_blocks):
         blocks = min(geometry.chunk_blocks, num_blocks - block_start)
         for layer_start in range(0, layout.num_layers, geometry.chunk_layers):
             layers = min(geometry.chunk_layers, layout.num_layers - layer_start)
+            end_row = min((block_start + blocks) * layout.block_size, most_rows)
             chunks.append(
                 ChunkSpec(
                     chunk_id=len(chunks),
@@ -185,7 +238,7 @@ def plan_chunks(
                     num_layers=layers,
                     block_start=block_start,
                     num_blocks=blocks,
-                    nbytes=layers * blocks * layout.layer_block_nbytes,
+                    nbytes=layers * layout.row_nbytes * (end_row - block_start * layout.block_size),
                 )
             )
     return tuple(chunks)

@@ -64,12 +64,13 @@ class TransferLedger(msgspec.Struct, kw_only=True):
         )
 
 
-def open_ledger(token_start: int, num_tokens: int, layout: KVLayout) -> TransferLedger:
-    """Ledger of moving rows `token_start .. num_tokens-1` as whole blocks."""
+def open_ledger(
+    token_start: int, num_tokens: int, layout: KVLayout, *, is_padded: bool = True
+) -> TransferLedger:
+    """Ledger of moving rows `token_start .. num_tokens-1` as whole blocks, or row by row."""
     assert token_start % layout.block_size == 0 and token_start <= num_tokens
     rows = num_tokens - token_start
     blocks = layout.num_blocks(rows)
     logical = logical_nbytes(rows, layout)
-    return TransferLedger(
-        logical_nbytes=logical, padding_nbytes=blocks * layout.bytes_per_block - logical
-    )
+    padding = blocks * layout.bytes_per_block - logical if is_padded else 0
+    return TransferLedger(logical_nbytes=logical, padding_nbytes=padding)

@@ -2,6 +2,7 @@
 
 from baton.core.capability import abi_digest, covers, regions_of
 from baton.core.messages import AbortTransfer, Authorized, ChunksReady, Present
+from baton.core.reblock import source_layout
 from baton.nodes.context import WorkerContext
 from baton.nodes.destination_aborts import DestinationAborts
 from baton.nodes.incoming import Incoming
@@ -71,7 +72,9 @@ class DestinationRights:
             direction=grant.direction,
             regions=regions_of(context.worker_id, context.epoch, grant.block_ids),
             nbytes=grant.num_remote_blocks * context.layout.bytes_per_block,
-            abi_digest=abi_digest(context.model.identity, context.layout),
+            abi_digest=abi_digest(
+                context.model.identity, context.layout, source_layout(grant, context.layout)
+            ),
         )
 
     def admits_arrival(self, incoming: Incoming) -> bool:

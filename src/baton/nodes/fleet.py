@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from baton.core.ids import Role
-from baton.core.layout import ModelInfo
+from baton.core.layout import KVLayout, ModelInfo
+from baton.core.reblock import transform_defect
 from baton.core.snapshot import LoadSnapshot, WorkerInfo
 from baton.policy.routing import WorkerLoad
 
@@ -58,6 +59,12 @@ class Fleet:
         """The model that every worker here serves; None before the first one joined."""
         return self._reference.model if self._reference else None
 
+    @property
+    def decode_layout(self) -> KVLayout | None:
+        """In whose blocks decode workers count; they all have the same."""
+        decodes = (v.info.model.layout for v in self if v.info.role is not Role.PREFILL)
+        return next(decodes, self.model.layout if self.model else None)
+
     def largest_pool(self) -> int:
         """Blocks of the largest pool that can decode."""
         return max((v.info.num_blocks for v in self if v.info.role is not Role.PREFILL), default=0)
@@ -71,7 +78,7 @@ class Fleet:
         for name, ours, got in (
             ("version", reference.version, info.version),
             ("model identity", mine.identity.digest, theirs.identity.digest),
-            ("K/V layout", mine.layout.digest, theirs.layout.digest),
+            *self._layout_fields(info),
             ("dtype", mine.dtype, theirs.dtype),
             ("vocabulary size", mine.vocab_size, theirs.vocab_size),
             ("end-of-text tokens", mine.eos_token_ids, theirs.eos_token_ids),
@@ -83,6 +90,20 @@ class Fleet:
                     f"the deployment's is {ours!r} (set by {reference.worker_id})"
                 )
         return ""
+
+    def _layout_fields(self, info: WorkerInfo) -> list[tuple[str, object, object]]:
+        """The first field of the K/V layout that no transform bridges, with both values; or none.
+
+        Block sizes may differ between prefill and decode workers, not among those of one role.
+        """
+        assert self._reference is not None
+        ours, theirs = self._reference.model.layout, info.model.layout
+        defect = transform_defect(theirs, ours)
+        if defect:
+            return [(f"K/V layout {defect}", getattr(ours, defect), getattr(theirs, defect))]
+        alike = [view.info.model.layout for view in self if view.info.role is info.role]
+        sizes = {layout.block_size for layout in alike} - {theirs.block_size}
+        return [("K/V layout block_size", size, theirs.block_size) for size in sizes]
 
     def join(self, info: WorkerInfo, now_us: int) -> None:
         """Add a worker, or its new life."""

@@ -45,7 +45,6 @@ class Incoming:
         while self._readable and self.window.try_acquire(self._readable[0].nbytes):
             spec = self._readable.popleft()
             transfer.sent(spec.chunk_id)
-            end = spec.block_start + spec.num_blocks
             reads.append(
                 MoveChunk(
                     peer_id=fence.source_id,
@@ -54,7 +53,8 @@ class Incoming:
                     chunk=spec,
                     write=False,
                     local_blocks=transfer.blocks_of(spec),
-                    remote_blocks=transfer.source_blocks[spec.block_start : end],
+                    remote_blocks=transfer.source_blocks_of(spec),
+                    reblock=transfer.reblock_of(spec),
                 )
             )
         return reads

@@ -3,6 +3,7 @@
 from baton.core.capability import Region, abi_digest, regions_of
 from baton.core.ids import Direction
 from baton.core.messages import Authorized, Prefill, Present
+from baton.core.reblock import destination_layout
 from baton.nodes.context import WorkerContext
 from baton.nodes.source_job import SourceJob
 from baton.nodes.source_jobs import SourceJobs
@@ -32,6 +33,7 @@ class SourceRights:
         Which of its blocks will hold the prompt is decided when there is room to compute it.
         """
         context, grant, fence = self._context, message.grant, message.fence
+        layout = destination_layout(grant, context.layout)
         regions = regions_of(fence.destination_id, fence.destination_epoch, grant.block_ids)
         if grant.direction is Direction.PULL:
             regions += (
@@ -47,8 +49,8 @@ class SourceRights:
             route_epoch=grant.route_epoch,
             direction=grant.direction,
             regions=regions,
-            nbytes=grant.num_remote_blocks * context.layout.bytes_per_block,
-            abi_digest=abi_digest(context.model.identity, context.layout),
+            nbytes=grant.num_remote_blocks * layout.bytes_per_block,
+            abi_digest=abi_digest(context.model.identity, layout, context.layout),
         )
 
     def present(self, job: SourceJob) -> None:

@@ -12,8 +12,15 @@ from baton.core.manifest import (
     Grant,
     HandoffManifest,
     covers_exactly,
-    plan_chunks,
+    plan_grant,
     prompt_digest,
+)
+from baton.core.reblock import (
+    Reblock,
+    reblock_of,
+    source_blocks,
+    source_layout,
+    transform_defect,
 )
 from baton.core.request import Request, Token
 from baton.core.sets import TransferLedger, open_ledger
@@ -69,13 +76,15 @@ class DestinationTransfer:
         self.vocab_size = vocab_size
         self.machine = Machine(TRANSFER)
         self.machine.feed(TransferInput.RESERVE)
-        self.plan = plan_chunks(layout, grant.num_remote_blocks, grant.geometry)
+        self.plan = plan_grant(grant, layout)
         self._chunks = {spec.chunk_id: _Chunk(spec) for spec in self.plan}
         self.num_visible = 0
         self.arrived_nbytes = 0
         """Payload that was moved; if the attempt is aborted, all of it has to move again."""
         self.manifest: HandoffManifest | None = None
-        self.ledger: TransferLedger = open_ledger(grant.token_start, grant.num_tokens, layout)
+        self.ledger: TransferLedger = open_ledger(
+            grant.token_start, grant.num_tokens, layout, is_padded=grant.block_sizes is None
+        )
         if self.fence.colocated:
             self.ledger = TransferLedger()
         self.source_blocks: tuple[int, ...] = ()
@@ -157,6 +166,22 @@ class DestinationTransfer:
         """Destination pool blocks that a chunk fills."""
         return self.grant.block_ids[spec.block_start : spec.block_start + spec.num_blocks]
 
+    @property
+    def num_source_blocks(self) -> int:
+        """Blocks in which the source holds the transfer set."""
+        blocks = source_blocks(self.grant, self.layout)
+        return len(range(blocks.start, blocks.stop))
+
+    def source_blocks_of(self, spec: ChunkSpec) -> tuple[int, ...]:
+        """Source pool blocks that hold a chunk, of those that the source has offered."""
+        first = source_blocks(self.grant, self.layout).start
+        blocks = source_blocks(self.grant, self.layout, spec)
+        return self.source_blocks[blocks.start - first : blocks.stop - first]
+
+    def reblock_of(self, spec: ChunkSpec) -> Reblock | None:
+        """Which slots of both sides meet, where their blocks differ in size."""
+        return reblock_of(self.grant, self.layout, spec)
+
     def defect(self) -> str:
         """Name of the first check that the sealed manifest fails, or "" (0x06D, order matters)."""
         assert self.manifest is not None and self.all_visible
@@ -176,6 +201,7 @@ class DestinationTransfer:
             ("model_mismatch", lambda: manifest.model.digest == self.identity.digest),
             ("layout_mismatch", lambda: tensor.layout_digest == self.layout.digest),
             ("layout_mismatch", lambda: tensor.layout.digest == tensor.layout_digest),
+            ("source_layout_mismatch", lambda: self._comes_from(tensor.source_layout)),
             ("prompt_mismatch", lambda: request.prompt_digest == prompt_digest(tokens)),
             ("token_start_mismatch", lambda: request.token_start == self.grant.token_start),
             ("num_tokens_mismatch", lambda: request.num_tokens == self.grant.num_tokens),
@@ -196,6 +222,12 @@ class DestinationTransfer:
                 ),
             ),
         ]
+
+    def _comes_from(self, layout: KVLayout) -> bool:
+        """The bytes came from blocks of the granted size, and from nothing else that differs."""
+        return not transform_defect(layout, self.layout) and (
+            layout.block_size == source_layout(self.grant, self.layout).block_size
+        )
 
     def _is_word(self, token: Token | None) -> bool:
         return token is None or 0 <= token.token_id < self.vocab_size

@@ -13,9 +13,10 @@ from baton.core.manifest import (
     RequestNamespace,
     SealedChunk,
     TensorNamespace,
-    plan_chunks,
+    plan_grant,
     prompt_digest,
 )
+from baton.core.reblock import Reblock, chunk_rows, destination_layout, reblock_of, source_blocks
 from baton.core.request import Token
 from baton.protocol.chunk import CHUNK, ChunkInput, ChunkState
 from baton.protocol.credits import CreditWindow
@@ -34,14 +35,15 @@ class SourceTransfer:
     ) -> None:
         self.grant = grant
         self.layout = layout
+        self.target = destination_layout(grant, layout)
+        """In whose order bytes are moved and summed."""
         self.copy = Machine(SOURCE_COPY)
-        num_blocks = grant.num_remote_blocks
-        self.plan = plan_chunks(layout, num_blocks, grant.geometry)
+        self.plan = plan_grant(grant, self.target)
         self.chunks = {spec.chunk_id: Machine(CHUNK) for spec in self.plan}
         self.checksums: dict[int, int] = {}
         self.credits = CreditWindow(grant.credit_nbytes)
-        first_block = grant.token_start // layout.block_size
-        self.local_blocks = block_table[first_block : first_block + num_blocks]
+        self._block_table = block_table
+        self.local_blocks = block_table[source_blocks(grant, layout)]
         self._ready_tokens = [num_ready_tokens] * layout.num_layers
         self._complete = False
         self._queue: deque[ChunkSpec] = deque()
@@ -73,7 +75,7 @@ class SourceTransfer:
         self._open_gate()
 
     def _open_gate(self) -> None:
-        if self.grant.schedule is Schedule.REQUEST and not self._complete:
+        if self.grant.schedule is not Schedule.LAYER and not self._complete:
             return
         still: list[ChunkSpec] = []
         for spec in self._waiting:
@@ -81,10 +83,7 @@ class SourceTransfer:
         self._waiting = still
 
     def _is_ready(self, spec: ChunkSpec) -> bool:
-        end_block = spec.block_start + spec.num_blocks
-        needed = min(
-            self.grant.token_start + end_block * self.layout.block_size, self.grant.num_tokens
-        )
+        needed = chunk_rows(self.grant, self.layout, spec).stop
         layers = range(spec.layer_start, spec.layer_start + spec.num_layers)
         return all(self._ready_tokens[layer] >= needed for layer in layers)
 
@@ -119,11 +118,15 @@ class SourceTransfer:
 
     def blocks_of(self, spec: ChunkSpec) -> tuple[int, ...]:
         """Source pool blocks of a chunk."""
-        return self.local_blocks[spec.block_start : spec.block_start + spec.num_blocks]
+        return self._block_table[source_blocks(self.grant, self.layout, spec)]
 
     def remote_blocks_of(self, spec: ChunkSpec) -> tuple[int, ...]:
         """Destination pool blocks of a chunk."""
         return self.grant.block_ids[spec.block_start : spec.block_start + spec.num_blocks]
+
+    def reblock_of(self, spec: ChunkSpec) -> Reblock | None:
+        """Which slots of both sides meet, where their blocks differ in size."""
+        return reblock_of(self.grant, self.layout, spec)
 
     @property
     def can_seal(self) -> bool:
@@ -148,7 +151,9 @@ class SourceTransfer:
                 num_tokens=len(token_ids),
             ),
             model=identity,
-            tensor=TensorNamespace(layout=self.layout, layout_digest=self.layout.digest),
+            tensor=TensorNamespace(
+                layout=self.target, layout_digest=self.target.digest, source_layout=self.layout
+            ),
             placement=PlacementNamespace(
                 transfer_id=self.fence.transfer_id,
                 route_epoch=self.grant.route_epoch,

@@ -15,7 +15,13 @@ from baton.runtime.dataplane import (
     Quiesced,
     Received,
 )
-from baton.runtime.regions import block_runs, local_runs
+from baton.runtime.regions import (
+    Side,
+    block_runs,
+    local_runs,
+    reblocked_local_runs,
+    reblocked_runs,
+)
 from baton.runtime.staging_thread import StagingThread
 
 
@@ -59,14 +65,7 @@ class ChunkMover:
             reservation_id=effect.reservation_id,
             chunk_id=effect.chunk.chunk_id,
             direction="write" if effect.write else "read",
-            runs=block_runs(
-                self._layout,
-                effect.chunk,
-                effect.local_blocks,
-                self._num_blocks,
-                effect.remote_blocks,
-                peer_num_blocks,
-            ),
+            runs=self._runs_between(effect, peer_num_blocks),
         )
         if self._staging is None or not effect.write:
             self._put(effect, order)
@@ -79,6 +78,19 @@ class ChunkMover:
                 self._put(effect, order)
 
         self._staging.copy_out(effect.reservation_id, effect.chunk, effect.local_blocks, staged)
+
+    def _runs_between(
+        self, effect: MoveChunk, peer_num_blocks: int
+    ) -> tuple[tuple[int, int, int], ...]:
+        local = Side(effect.local_blocks, self._num_blocks)
+        remote = Side(effect.remote_blocks, peer_num_blocks)
+        reblock, chunk = effect.reblock, effect.chunk
+        if reblock is None:
+            return block_runs(self._layout, chunk, *local, *remote)
+        if effect.write:
+            return tuple(reblocked_runs(self._layout, chunk, reblock, local, remote))
+        runs = reblocked_runs(self._layout, chunk, reblock, remote, local)
+        return tuple((target, origin, nbytes) for origin, target, nbytes in runs)
 
     def _put(self, effect: MoveChunk, order: PutOrder) -> None:
         try:
@@ -104,7 +116,15 @@ class ChunkMover:
         if not self._checksum:
             self._loop.call_soon(self._settle, effect, 0, "")
             return
-        runs = local_runs(self._layout, effect.chunk, effect.local_blocks, self._num_blocks)
+        side, chunk, reblock = (
+            Side(effect.local_blocks, self._num_blocks),
+            effect.chunk,
+            effect.reblock,
+        )
+        if reblock is None:
+            runs = local_runs(self._layout, chunk, *side)
+        else:
+            runs = reblocked_local_runs(self._layout, chunk, reblock, side, inward=effect.inward)
         order = DigestOrder(
             reservation_id=effect.reservation_id, chunk_id=effect.chunk.chunk_id, runs=runs
         )

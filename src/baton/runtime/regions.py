@@ -1,9 +1,19 @@
-"""From block ids to byte runs in two pools of the same layout."""
+"""From block ids to byte runs in two pools, of blocks of one size or of two."""
 
+import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from baton.core.layout import KVLayout
+from baton.core.layout import DTYPE_NBYTES, KVLayout
 from baton.core.manifest import ChunkSpec
+from baton.core.reblock import Reblock, slot_runs
+
+
+class Side(NamedTuple):
+    """Blocks of one pool that hold a chunk, and how many blocks the pool has."""
+
+    blocks: Sequence[int]
+    total: int
 
 
 def block_runs(
@@ -39,3 +49,63 @@ def local_runs(
     """(offset, nbytes) runs of a chunk in one pool."""
     runs = block_runs(layout, chunk, blocks, total, blocks, total)
     return tuple((offset, nbytes) for offset, _, nbytes in runs)
+
+
+def reblocked_runs(
+    layout: KVLayout, chunk: ChunkSpec, reblock: Reblock, source: Side, destination: Side
+) -> list[tuple[int, int, int]]:
+    """(source offset, destination offset, nbytes) runs of a chunk between blocks of two sizes.
+
+    They are in the destination's order, `[layer][block][K|V][head][slot]`, and as long as slots
+    adjoin on both sides. `layout` is that of either side.
+    """
+    planes, row_nbytes = _planes(layout), layout.row_nbytes
+    first_layer: list[tuple[int, int, int]] = []
+    slots = itertools.groupby(slot_runs(reblock), key=lambda run: run.destination_block)
+    for index, group in slots:
+        pieces = list(group)
+        into = destination.blocks[index] * reblock.destination_block_size
+        for before, width in planes:
+            target = into * row_nbytes + before * reblock.destination_block_size
+            for piece in pieces:
+                block = source.blocks[piece.source_block] * reblock.source_block_size
+                origin = block * row_nbytes + before * reblock.source_block_size
+                first_layer.append(
+                    (
+                        origin + piece.source_slot * width,
+                        target + piece.destination_slot * width,
+                        piece.num_slots * width,
+                    )
+                )
+    out_nbytes = source.total * reblock.source_block_size * row_nbytes
+    in_nbytes = destination.total * reblock.destination_block_size * row_nbytes
+    return [
+        (origin + layer * out_nbytes, target + layer * in_nbytes, nbytes)
+        for layer in range(chunk.layer_start, chunk.layer_start + chunk.num_layers)
+        for origin, target, nbytes in first_layer
+    ]
+
+
+def reblocked_local_runs(
+    layout: KVLayout, chunk: ChunkSpec, reblock: Reblock, side: Side, *, inward: bool
+) -> tuple[tuple[int, int], ...]:
+    """(offset, nbytes) runs of a chunk in one pool, in the destination's order."""
+    size = reblock.source_block_size if inward else reblock.destination_block_size
+    slots = (reblock.source_slot if inward else 0) + reblock.num_rows
+    other = Side(range(-(-slots // size)), -(-slots // size))
+    source, destination = (other, side) if inward else (side, other)
+    runs = reblocked_runs(layout, chunk, reblock, source, destination)
+    own = 1 if inward else 0
+    return tuple((run[own], run[2]) for run in runs)
+
+
+def _planes(layout: KVLayout) -> list[tuple[int, int]]:
+    """What a block is made of: (bytes per token before it, its own bytes per token), in order."""
+    if layout.latent_dim:
+        return [(0, layout.row_nbytes)]
+    widths = [
+        layout.head_dim * DTYPE_NBYTES[dtype]
+        for dtype in (layout.dtype_k, layout.dtype_v)
+        for _ in range(layout.num_kv_heads)
+    ]
+    return list(zip(itertools.accumulate(widths, initial=0), widths, strict=False))

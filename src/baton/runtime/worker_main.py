@@ -57,7 +57,7 @@ def _load(spec: WorkerSpec) -> Engine:
     return Engine.load(
         Path(spec.model_path),
         config=spec.config.model,
-        block_size=spec.config.worker.block_size,
+        block_size=spec.config.block_size_of(spec.role),
         threads=spec.config.worker.threads,
         progress=lambda stage, fraction: _report(WorkerReport(stage=stage, fraction=fraction)),
     )

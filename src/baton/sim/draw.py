@@ -83,7 +83,8 @@ def draw_plan(seed: int) -> Plan:
     plan = _with_faults(random, _with_requests(random, plan))
     plan = _with_second_turns(random, _with_wire(random, plan))
     plan = _with_hostility(random, _with_questions(random, _with_pressure(random, plan)))
-    return _with_policy(Random(f"{seed} policy"), plan)
+    plan = _with_policy(Random(f"{seed} policy"), plan)
+    return _with_geometry(Random(f"{seed} geometry"), plan)
 
 
 def _with_policy(random: Random, plan: Plan) -> Plan:
@@ -101,6 +102,30 @@ def _with_policy(random: Random, plan: Plan) -> Plan:
         max_preemptions=random.choice([0, 1, 4]),
     )
     return replace(plan, worker=worker)
+
+
+def _with_geometry(random: Random, plan: Plan) -> Plan:
+    """Some plans move everything at once; some decode in blocks of another size than they prefill.
+
+    Pools keep their rows, so what fitted still fits, and credit still holds a block.
+    """
+    if random.random() < 0.2:
+        plan = replace(plan, transfer=replace(plan.transfer, schedule="aggregated"))
+    if random.random() < 0.7 or _D not in plan.roles:
+        return plan
+    own, transfer = plan.worker.block_size, plan.transfer
+    size = random.choice([size for size in (own // 2, 2 * own, 4 * own) if size])
+    factor = max(1, size // own)
+    pools = tuple(
+        max(2, pool * own // size) if role is _D else pool
+        for pool, role in zip(plan.pools, plan.roles, strict=True)
+    )
+    transfer = replace(
+        transfer,
+        chunk_nbytes=transfer.chunk_nbytes * factor,
+        credit_nbytes=transfer.credit_nbytes * factor,
+    )
+    return replace(plan, decode_block_size=size, unequal_pools=pools, transfer=transfer)
 
 
 def _worker(random: Random, block_size: int) -> WorkerConfig:

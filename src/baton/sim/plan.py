@@ -42,6 +42,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     num_blocks: int = 64
     unequal_pools: tuple[int, ...] = ()
     """Blocks per worker where they differ; then `num_blocks` counts for nobody."""
+    decode_block_size: int = 0
+    """Tokens of a block of decode workers; 0: `worker.block_size`."""
     num_layers: int = 3
     max_model_len: int = 512
     worker: WorkerConfig = WorkerConfig(block_size=4, max_batch_tokens=16)
@@ -72,13 +74,26 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Blocks of each worker, in start order."""
         return self.unequal_pools or (self.num_blocks,) * len(self.roles)
 
+    @property
+    def block_sizes(self) -> tuple[int, ...]:
+        """Tokens of a block of each worker, in start order."""
+        own = self.worker.block_size
+        decodes = self.decode_block_size or own
+        return tuple(decodes if role is Role.DECODE else own for role in self.roles)
+
+    @property
+    def capacities(self) -> tuple[int, ...]:
+        """Rows that the pool of each worker holds, in start order."""
+        return tuple(n * size for n, size in zip(self.pools, self.block_sizes, strict=True))
+
 
 def plan_lines(plan: Plan) -> list[str]:
     """The plan for a person: what differs from a calm default, and every fault."""
     worker, transfer, router = plan.worker, plan.transfer, plan.router
     lines = [
         f"seed {plan.seed}: workers {' '.join(plan.worker_ids)}",
-        f"  pools of {', '.join(map(str, plan.pools))} blocks of {worker.block_size} tokens, "
+        f"  pools of {', '.join(map(str, plan.pools))} blocks of "
+        f"{' and '.join(map(str, dict.fromkeys(plan.block_sizes)))} tokens, "
         f"{plan.num_layers} layers; "
         f"{worker.batch_policy} batches of {worker.max_batch_tokens} rows, "
         f"{worker.max_num_seqs} sequences; "

@@ -51,16 +51,25 @@ class SimPlane(TransferQueue):
             copy_us += fault.delay_us
         data = None
         if order.write:
-            data = self._chunk_rows(worker, order.chunk, order.local_blocks).copy()
+            data = self._outgoing(worker, order)
         worker.after(copy_us, lambda: self._land(order, data, fault))
 
-    def _chunk_rows(self, worker: SimWorker, chunk: ChunkSpec, blocks: Sequence[int]) -> Rows:
+    def _chunk_rows(
+        self, worker: SimWorker, chunk: ChunkSpec, blocks: Sequence[int], slots: slice
+    ) -> Rows:
+        """`[layer][row]` of a chunk: what `slots` name of the rows of its blocks."""
         layers = slice(chunk.layer_start, chunk.layer_start + chunk.num_layers)
-        rows: Rows = worker.rows[layers][:, list(blocks)]
+        rows: Rows = worker.rows[layers][:, list(blocks)].reshape(chunk.num_layers, -1)[:, slots]
         return rows
 
+    def _outgoing(self, source: SimWorker, order: MoveChunk) -> Rows:
+        blocks = order.local_blocks if order.write else order.remote_blocks
+        return self._chunk_rows(source, order.chunk, blocks, _source_slots(order)).copy()
+
     def _digest(self, order: DigestChunk, *, fails: bool) -> None:
-        value = self._checksum(self._chunk_rows(self._worker, order.chunk, order.local_blocks))
+        slots = _destination_slots(order) if order.inward else _source_slots(order)
+        rows = self._chunk_rows(self._worker, order.chunk, order.local_blocks, slots)
+        value = self._checksum(rows)
         if self._finish(order):
             if fails:
                 self._worker.world.mark("failed_read_backs")
@@ -93,10 +102,10 @@ class SimPlane(TransferQueue):
                 (peer, order.remote_blocks) if order.write else (worker, order.local_blocks)
             )
             if data is None:
-                data = self._chunk_rows(peer, order.chunk, order.remote_blocks).copy()
+                data = self._outgoing(peer, order)
             value = self._checksum(data)
             if fault is not None and fault.kind == "corrupt":
-                data[0, 0, -1] ^= 1
+                data[0, min(target.layout.block_size, data.shape[1]) - 1] ^= 1
             self._write(target, order, blocks, data)
             if not order.write:
                 value = self._checksum(data)
@@ -117,9 +126,12 @@ class SimPlane(TransferQueue):
     def _write(
         self, target: SimWorker, order: MoveChunk, blocks: Sequence[int], data: Rows
     ) -> None:
-        layers = slice(order.chunk.layer_start, order.chunk.layer_start + order.chunk.num_layers)
-        np.asarray(target.rows)[layers, list(blocks)] = data
-        nbytes = order.chunk.nbytes
+        chunk, size = order.chunk, target.layout.block_size
+        layers = slice(chunk.layer_start, chunk.layer_start + chunk.num_layers)
+        positions = np.arange(data.shape[1])
+        blocks_of_rows = np.asarray(blocks)[positions // size]
+        np.asarray(target.rows)[layers, blocks_of_rows, positions % size] = data
+        nbytes = chunk.nbytes
         target.world.observe(lambda o: o.landed(target, order.reservation_id, blocks, nbytes))
 
     def _notify(
@@ -140,3 +152,16 @@ class SimPlane(TransferQueue):
         if fault is not None and fault.kind == "contradict":
             other = replace(event, checksum=value ^ 1)
             peer.after(worker.hardware.notify_us, lambda: peer.feed(other))
+
+
+def _source_slots(order: Order) -> slice:
+    """Which of the rows of the source's blocks a chunk carries."""
+    reblock = order.reblock
+    if reblock is None:
+        return slice(None)
+    return slice(reblock.source_slot, reblock.source_slot + reblock.num_rows)
+
+
+def _destination_slots(order: Order) -> slice:
+    """Which of the rows of the destination's blocks a chunk fills."""
+    return slice(order.reblock.num_rows if order.reblock else None)

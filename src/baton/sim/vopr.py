@@ -176,8 +176,7 @@ class _Run:
     @property
     def _num_rows(self) -> int:
         """Rows that a request may have wherever it is served."""
-        size = self.plan.worker.block_size
-        return min(self.plan.max_model_len - 1, min(self.plan.pools) * size)
+        return min(self.plan.max_model_len - 1, min(self.plan.capacities))
 
     def _probe(self) -> None:
         """A healed deployment answers new requests, the first of them twice."""

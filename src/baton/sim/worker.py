@@ -9,7 +9,7 @@ import numpy as np
 
 from baton.core import events
 from baton.core.events import Event
-from baton.core.layout import KVLayout
+from baton.core.layout import KVLayout, ModelInfo
 from baton.core.manifest import CacheEntry
 from baton.core.messages import Envelope, Hello, Message, Welcome
 from baton.core.snapshot import WorkerInfo
@@ -36,7 +36,8 @@ class SimWorker:
         self.world = world
         self.worker_id, self.ordinal, self.role, self.epoch = worker_id, ordinal, role, epoch
         self.hardware = plan.hardware
-        self.layout: KVLayout = world.model.layout
+        self.model: ModelInfo = world.model_of(ordinal)
+        self.layout: KVLayout = self.model.layout
         self.clock = plan.clocks.get(worker_id, Clock())
         self.alive = True
         self.joined = False
@@ -47,7 +48,7 @@ class SimWorker:
         # Never zero: what was not written here must not look like anything.
         garbage = -(ordinal + 1) * 1_000_003 - epoch
         self.num_blocks = plan.pools[ordinal]
-        shape = (plan.num_layers, self.num_blocks, plan.worker.block_size)
+        shape = (plan.num_layers, self.num_blocks, self.layout.block_size)
         self.rows: Rows = np.full(shape, garbage, np.int64)
         self.engine = SimEngine(self)
         self.plane = SimPlane(self)
@@ -56,7 +57,7 @@ class SimWorker:
             ordinal=ordinal,
             epoch=epoch,
             role=role,
-            model=world.model,
+            model=self.model,
             num_blocks=self.num_blocks,
             worker=plan.worker,
             cache=plan.cache,
@@ -103,7 +104,7 @@ class SimWorker:
             pid=0,
             version="simulated",
             endpoint="",
-            model=self.world.model,
+            model=self.model,
             num_blocks=self.num_blocks,
             max_num_seqs=self.world.plan.worker.max_admitted,
             region=b"",

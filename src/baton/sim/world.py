@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from baton.core import effects, events
 from baton.core.delivery import Delivery, Failed, Finished
 from baton.core.events import Event
+from baton.core.layout import ModelInfo
 from baton.core.messages import Envelope
 from baton.nodes.context import ROUTER
 from baton.nodes.router import Router
@@ -84,6 +86,11 @@ class World:
         for scheduled in plan.scheduled:
             self.timeline.at(scheduled.at_us, partial(self.strike, scheduled))
         self.timeline.after(_WATCH_US, self._watch)
+
+    def model_of(self, ordinal: int) -> ModelInfo:
+        """The model as a worker announces it: in its own blocks."""
+        layout = replace(self.model.layout, block_size=self.plan.block_sizes[ordinal])
+        return replace(self.model, layout=layout)
 
     # -- observing -----------------------------------------------------------------------------
 

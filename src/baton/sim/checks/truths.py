@@ -46,7 +46,7 @@ class Truths(Observer):
         assert self._world is not None
         request, plan = self._requests[request_id], self._world.plan
         longest = request.num_prompt_tokens + request.sampling.max_tokens
-        return longest <= min(plan.pools) * plan.worker.block_size
+        return longest <= min(plan.capacities)
 
     def truth(self, request_id: str) -> Truth:
         """The truth about a submitted request."""

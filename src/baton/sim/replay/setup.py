@@ -6,7 +6,7 @@ from baton.config import BatonConfig, CacheConfig, RouterConfig, TransferConfig,
 from baton.core.ids import Role
 from baton.core.layout import KVLayout, ModelInfo
 from baton.errors import ConfigError
-from baton.policy.service_profile import ServiceProfile
+from baton.sim.replay.costs import Costs
 
 
 class Delays(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,10 +30,14 @@ class ReplaySetup(msgspec.Struct, frozen=True, kw_only=True):
     cache: CacheConfig = CacheConfig()
     delays: Delays = Delays()
     max_model_len: int = 8192
+    decode_block_size: int = 0
+    """Tokens of a block of decode workers; 0: `worker.block_size`."""
     vocab_size: int = 32_000
     """Prompts are drawn from so many tokens."""
     num_blocks: int = 0
     """K/V blocks of each worker; 0 takes what `worker.kv_nbytes` buys of the profiled layout."""
+    num_decode_blocks: int = 0
+    """K/V blocks of each decode worker; 0: as many as every other one."""
     shares_memory: bool = True
     """The workers are neighbours on one machine: a busy one slows the others down."""
     seed: int = 0
@@ -48,8 +52,9 @@ class ReplaySetup(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("max_model_len", "vocab_size"):
             if getattr(self, name) < 2:
                 raise ConfigError(f"setup.{name} is {getattr(self, name)}; it must be at least 2")
-        if self.num_blocks < 0:
-            raise ConfigError(f"setup.num_blocks is {self.num_blocks}; use 0 or more")
+        for name in ("num_blocks", "num_decode_blocks"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"setup.{name} is {getattr(self, name)}; use 0 or more")
         for name in self.delays.__struct_fields__:
             if getattr(self.delays, name) < 0:
                 raise ConfigError(f"setup.delays.{name} is negative; use 0 or more")
@@ -65,6 +70,7 @@ class ReplaySetup(msgspec.Struct, frozen=True, kw_only=True):
             transfer=config.transfer,
             router=config.router,
             cache=config.cache,
+            decode_block_size=config.cluster.decode_block_size,
             max_model_len=max_model_len,
             seed=seed,
         )
@@ -74,29 +80,31 @@ class ReplaySetup(msgspec.Struct, frozen=True, kw_only=True):
         """Ids of the workers, in start order."""
         return tuple(f"{role}-{number}" for number, role in enumerate(self.roles))
 
-    def layout(self, profile: ServiceProfile) -> KVLayout:
-        """The profiled layout in this setup's blocks; their size costs a step next to nothing."""
+    def layout(self, profile: Costs, role: Role = Role.PREFILL) -> KVLayout:
+        """The profiled layout in a role's blocks; their size costs a step next to nothing."""
         layout = profile.subject.shape.layout
-        return msgspec.structs.replace(layout, block_size=self.worker.block_size)
+        own = self.decode_block_size if role is Role.DECODE else 0
+        return msgspec.structs.replace(layout, block_size=own or self.worker.block_size)
 
-    def model(self, profile: ServiceProfile) -> ModelInfo:
-        """The profiled model as every worker announces it. It never ends a text by itself."""
+    def model(self, profile: Costs, role: Role = Role.PREFILL) -> ModelInfo:
+        """The profiled model as a worker announces it. It never ends a text by itself."""
         return ModelInfo(
             name=profile.subject.identity.model,
             max_model_len=self.max_model_len,
             vocab_size=self.vocab_size,
             eos_token_ids=(),
             identity=profile.subject.identity,
-            layout=self.layout(profile),
+            layout=self.layout(profile, role),
             dtype=profile.subject.dtype,
             deterministic=profile.subject.kernels.deterministic,
         )
 
-    def pool_blocks(self, profile: ServiceProfile) -> int:
-        """Blocks of each worker's pool, bounded as a real worker bounds them."""
-        if self.num_blocks:
-            return self.num_blocks
-        layout = self.layout(profile)
+    def pool_blocks(self, profile: Costs, role: Role = Role.PREFILL) -> int:
+        """Blocks of a worker's pool, bounded as a real worker bounds them."""
+        own = self.num_decode_blocks if role is Role.DECODE else 0
+        if own or self.num_blocks:
+            return own or self.num_blocks
+        layout = self.layout(profile, role)
         most = self.worker.max_admitted + self.worker.max_reservations
         usable = (layout.num_blocks(self.max_model_len) + 1) * most
         blocks = min(self.worker.kv_nbytes // layout.bytes_per_block, usable)

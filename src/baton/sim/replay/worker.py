@@ -12,8 +12,8 @@ from baton.core.snapshot import Rates, WorkerInfo
 from baton.nodes.context import ROUTER
 from baton.nodes.worker import Worker
 from baton.policy.phase_cost import PrefillRows
-from baton.policy.service_profile import ServiceProfile
 from baton.sim.orders import perform
+from baton.sim.replay.costs import Costs
 from baton.sim.replay.engine import ReplayEngine
 from baton.sim.replay.plane import ReplayPlane
 
@@ -34,8 +34,8 @@ class ReplayWorker:
         self._deployment = deployment
         self._timeline = deployment.timeline
         self.worker_id, self._role = worker_id, role
-        self._model = deployment.model
-        self._num_blocks = setup.pool_blocks(profile)
+        self._model = setup.model(profile, role)
+        self._num_blocks = setup.pool_blocks(profile, role)
         self._timer_us: int | None = None
         num_layers = self._model.layout.num_layers
         self.engine = ReplayEngine(profile, self._timeline, num_layers, self.feed)
@@ -101,7 +101,7 @@ class ReplayWorker:
             self._arm()
 
 
-def _rates(profile: ServiceProfile) -> Rates:
+def _rates(profile: Costs) -> Rates:
     """What a real host measures of itself before it serves."""
     warm_us = profile.step_us([PrefillRows(num_rows=_WARM_UP_ROWS)], [])
     return Rates(

@@ -1,0 +1,100 @@
+"""Rows between pools whose blocks differ in size and in nothing else: which slots meet which."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from baton.core.layout import KVLayout
+from baton.core.manifest import ChunkSpec, Grant
+
+
+class Reblock(msgspec.Struct, frozen=True, kw_only=True):
+    """How the rows of one chunk lie in the blocks of both sides.
+
+    At the destination they begin with a block, at the source perhaps within one. Slots behind the
+    last row are of neither side's concern: the two sides pad differently.
+    """
+
+    source_block_size: int
+    source_slot: int
+    """Slot of the first row in the first of the source's blocks."""
+    destination_block_size: int
+    num_rows: int
+
+
+class SlotRun(NamedTuple):
+    """Neighbouring slots within one block on both sides; blocks count within the chunk."""
+
+    source_block: int
+    source_slot: int
+    destination_block: int
+    destination_slot: int
+    num_slots: int
+
+
+def slot_runs(reblock: Reblock) -> Iterator[SlotRun]:
+    """The rows of a chunk in order, cut where a block of either side ends."""
+    row = 0
+    while row < reblock.num_rows:
+        source_block, source_slot = divmod(reblock.source_slot + row, reblock.source_block_size)
+        block, slot = divmod(row, reblock.destination_block_size)
+        num_slots = min(
+            reblock.source_block_size - source_slot,
+            reblock.destination_block_size - slot,
+            reblock.num_rows - row,
+        )
+        yield SlotRun(source_block, source_slot, block, slot, num_slots)
+        row += num_slots
+
+
+def transform_defect(source: KVLayout, destination: KVLayout) -> str:
+    """Name of the first field that no transform bridges, or "": only `block_size` may differ."""
+    for name in KVLayout.__struct_fields__:
+        if name != "block_size" and getattr(source, name) != getattr(destination, name):
+            return name
+    return ""
+
+
+def source_layout(grant: Grant, layout: KVLayout) -> KVLayout:
+    """The source's layout, from that of either side."""
+    return _sized(layout, grant.block_sizes.source) if grant.block_sizes else layout
+
+
+def destination_layout(grant: Grant, layout: KVLayout) -> KVLayout:
+    """The destination's layout, from that of either side."""
+    return _sized(layout, grant.block_sizes.destination) if grant.block_sizes else layout
+
+
+def _sized(layout: KVLayout, block_size: int) -> KVLayout:
+    return msgspec.structs.replace(layout, block_size=block_size)
+
+
+def chunk_rows(grant: Grant, layout: KVLayout, spec: ChunkSpec) -> range:
+    """Positions that a chunk carries, without the padding of a last block."""
+    size = destination_layout(grant, layout).block_size
+    start = grant.token_start + spec.block_start * size
+    return range(start, min(start + spec.num_blocks * size, grant.num_tokens))
+
+
+def source_blocks(grant: Grant, layout: KVLayout, spec: ChunkSpec | None = None) -> slice:
+    """Where a chunk (or the whole transfer set) lies in the source's block table, as a slice."""
+    if not grant.num_remote_blocks:
+        return slice(0, 0)
+    size = source_layout(grant, layout).block_size
+    rows = chunk_rows(grant, layout, spec) if spec else range(grant.token_start, grant.num_tokens)
+    return slice(rows.start // size, -(-rows.stop // size))
+
+
+def reblock_of(grant: Grant, layout: KVLayout, spec: ChunkSpec) -> Reblock | None:
+    """How a chunk's rows lie on both sides; None where blocks are of one size and move whole."""
+    sizes = grant.block_sizes
+    if sizes is None:
+        return None
+    rows = chunk_rows(grant, layout, spec)
+    return Reblock(
+        source_block_size=sizes.source,
+        source_slot=rows.start % sizes.source,
+        destination_block_size=sizes.destination,
+        num_rows=len(rows),
+    )
