@@ -9,6 +9,9 @@ import asyncio
 import os
 import random
 import resource
+import signal
+from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -48,6 +51,9 @@ class FaultSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A file with the bytes per second that this life's copies take at most; see SlowLink."""
     diary: str = ""
     """No fault: the data plane writes down every chunk in this file; see PlaneDiary."""
+    end_in_load: str = ""
+    """A folder: while a file in it has the name of this worker, the worker dies (SIGKILL) in its
+    next load from a lower tier, once the bytes have been moved and before anybody knows."""
     gate: str = ""
     """Faults happen only while this file exists; empty is always."""
 
@@ -186,6 +192,20 @@ def open_plane(checksum: bool, faults: FaultSpec | None, place: str) -> ShmDataP
     if faults is None:
         return ShmDataPlane(checksum=checksum)
     return FaultyPlane(checksum=checksum, faults=faults, place=place)
+
+
+def death_in_load(faults: FaultSpec | None, worker_id: str) -> Callable[[], None]:
+    """What a worker calls in the middle of every load from a lower tier."""
+    if faults is None or not faults.end_in_load:
+        return lambda: None
+    order = Path(faults.end_in_load) / worker_id
+
+    def die() -> None:
+        if order.exists():
+            order.unlink()  # it is for one life
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return die
 
 
 def limit_arena(faults: FaultSpec | None) -> None:

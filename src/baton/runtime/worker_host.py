@@ -28,6 +28,7 @@ from baton.runtime.mover import ChunkMover
 from baton.runtime.notice import notice
 from baton.runtime.spec import WorkerSpec
 from baton.runtime.staging_thread import StagingThread
+from baton.runtime.tiers import WorkerTiers
 from baton.runtime.trace_log import TraceLog
 
 _WARM_UP_ROWS = 64
@@ -56,6 +57,15 @@ class WorkerHost:
         arena_nbytes = num_blocks * self._layout.bytes_per_block
         self._arena = Arena.create(spec.worker_id, arena_nbytes, epoch=spec.epoch)
         staging = self._bind_pool(self._arena.buffer[:arena_nbytes].data)
+        self._tiers = WorkerTiers.open(
+            spec,
+            engine.info,
+            self._arena.buffer,
+            num_blocks,
+            staging,
+            self._feed,
+            self._fail,
+        )
         place = f"{spec.worker_id} {spec.epoch}"
         self._plane = open_plane(spec.config.transfer.checksum, spec.faults, place)
         self._region = self._plane.register(self._arena)
@@ -70,7 +80,7 @@ class WorkerHost:
             num_blocks,
             self._feed,
             checksum=spec.config.transfer.checksum,
-            staging=staging,
+            staging=StagingThread(staging, self._loop) if staging else None,
         )
         self._threads = EngineThread(engine, self._loop, self._feed, self._fail)
         rates = self._plane.calibrate()
@@ -93,14 +103,14 @@ class WorkerHost:
             ),
         )
 
-    def _bind_pool(self, mirror: memoryview) -> StagingThread | None:
+    def _bind_pool(self, mirror: memoryview) -> Staging | None:
         """The pool is the arena itself or, on a device, beside it with the arena as its mirror."""
         staged = self._spec.config.transfer.staging == "always"
         if not staged and self._engine.info.device == "cpu":
             self._engine.bind_pool(mirror, self._num_blocks)
             return None
         self._engine.bind_pool(None, self._num_blocks)
-        return StagingThread(Staging(self._engine.pool, mirror), self._loop)
+        return Staging(self._engine.pool, mirror)
 
     async def run(self) -> str:
         """Serve until stopped; returns why the router refused this worker, or "".
@@ -146,6 +156,7 @@ class WorkerHost:
                 timer.cancel()
         self._threads.close()
         self._mover.close()
+        self._tiers.close()
         self._loop.remove_reader(self._plane.fileno())
         self._plane.close()
         self._channel.close()
@@ -261,6 +272,8 @@ class WorkerHost:
                 self._mover.cancel(reservation_id)
             case effects.DigestKV():
                 self._threads.submit(effect)
+            case effects.CopyBlock() | effects.DropBlock():
+                self._tiers.perform(effect)
             case effects.Trace():
                 self._trace.record(effect, at_us)
             case _:
@@ -277,6 +290,7 @@ class WorkerHost:
         return {
             **{f"channel_{name}": count for name, count in self._channel.counters.items()},
             **({"plane_injected_flips": flips} if flips else {}),
+            **self._tiers.counters(),
             "trace_dropped_events": self._trace.num_dropped,
             "plane_dropped_notifications": stats.dropped_notifications,
             "plane_refused_connections": stats.refused_connections,

@@ -45,16 +45,18 @@ class Arena:
             self._unlink.detach()
 
     @classmethod
-    def create(cls, worker_id: str, nbytes: int, *, epoch: int = 0) -> Self:
+    def create(
+        cls, worker_id: str, nbytes: int, *, epoch: int = 0, field: str = "worker.kv_nbytes"
+    ) -> Self:
         """Create the arena of `worker_id` with at least `nbytes`, rounded up to whole pages.
 
         Every page is allocated here, so a full /dev/shm raises ConfigError now instead of killing
-        the process with SIGBUS later.
+        the process with SIGBUS later. `field` is the configuration that asked for it.
         """
         if nbytes < 1:
-            raise ConfigError(f"worker.kv_nbytes is {nbytes}; an arena needs at least 1 byte")
+            raise ConfigError(f"{field} is {nbytes}; an arena needs at least 1 byte")
         nbytes = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        _require_free(nbytes)
+        _require_free(nbytes, field)
         name = new_name(worker_id)
         path = SHM_DIR / name
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -64,7 +66,7 @@ class Arena:
             mapping = mmap.mmap(handle, nbytes)
         except (OSError, ValueError) as error:
             path.unlink()
-            raise ConfigError(_too_small(nbytes, str(error))) from error
+            raise ConfigError(_too_small(nbytes, str(error), field)) from error
         finally:
             os.close(handle)
         descriptor = ArenaDescriptor(name=name, nbytes=nbytes, worker_id=worker_id, epoch=epoch)
@@ -124,17 +126,17 @@ def _unlink_own(name: str, creator_pid: int) -> None:
         Path(SHM_DIR / name).unlink(missing_ok=True)
 
 
-def _require_free(nbytes: int) -> None:
+def _require_free(nbytes: int, field: str) -> None:
     status = os.statvfs(SHM_DIR)
     free_nbytes = status.f_bavail * status.f_frsize
     # A tmpfs mounted with size=0 has no limit of its own and reports no blocks.
     if status.f_blocks and free_nbytes < nbytes:
-        raise ConfigError(_too_small(nbytes, f"only {free_nbytes / MIB:.0f} MiB are free"))
+        raise ConfigError(_too_small(nbytes, f"only {free_nbytes / MIB:.0f} MiB are free", field))
 
 
-def _too_small(nbytes: int, reason: str) -> str:
+def _too_small(nbytes: int, reason: str, field: str) -> str:
     return (
         f"{SHM_DIR}: cannot hold an arena of {nbytes / MIB:.0f} MiB: {reason}; lower "
-        "worker.kv_nbytes, enlarge it (docker run --shm-size, or mount -o remount,size=...), "
+        f"{field}, enlarge it (docker run --shm-size, or mount -o remount,size=...), "
         "or run `baton` again to sweep segments of dead workers"
     )

@@ -1,0 +1,100 @@
+"""Copies one block between two tiers of a worker, and sums its bytes on the way."""
+
+from collections.abc import Callable
+
+from baton.core.cache import Tier
+from baton.core.effects import CopyBlock, DropBlock
+from baton.errors import LocalProtocolError
+from baton.runtime.dataplane.arena import Bytes
+from baton.runtime.dataplane.checksum import copy_and_checksum
+from baton.runtime.tiers.disk_tier import DiskTier
+from baton.runtime.tiers.host_tier import HostTier
+from baton.runtime.tiers.memory_tier import MemoryTier
+from baton.runtime.tiers.miss import MissKind, TierMiss
+
+
+def is_load(effect: CopyBlock) -> bool:
+    """Whether the block comes up, from a slower tier to a faster one."""
+    return effect.target is Tier.MEMORY or effect.source is Tier.DISK
+
+
+class TierCopier:
+    """Called from one thread. `on_load` is called in each load, once its bytes have been moved."""
+
+    def __init__(
+        self,
+        memory: MemoryTier,
+        host: HostTier | None,
+        disk: DiskTier | None,
+        on_load: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._memory = memory
+        self._host = host
+        self._disk = disk
+        self._on_load = on_load
+
+    def copy(self, effect: CopyBlock) -> int:
+        """Copy a block and return the checksum of its bytes as read.
+
+        Raises TierMiss for a source that must not be used, OSError where files cannot be.
+        """
+        expected = None
+        if effect.source is Tier.HOST:
+            expected = self._host_tier.check(
+                effect.source_slot, effect.block_hash, effect.generation
+            )
+        elif effect.source is Tier.MEMORY:
+            self._memory.fetch(effect.source_slot)
+        if effect.target is Tier.HOST:
+            self._host_tier.forget(effect.target_slot)
+        total = self._move(effect)
+        if is_load(effect):
+            self._on_load()
+        if expected not in (None, total):
+            raise TierMiss(MissKind.CORRUPT, f"host slot {effect.source_slot} has changed")
+        if effect.target is Tier.HOST:
+            self._host_tier.name(effect.target_slot, effect.block_hash, effect.generation, total)
+        elif effect.target is Tier.MEMORY:
+            self._memory.settle(effect.target_slot)
+        return total
+
+    def _move(self, effect: CopyBlock) -> int:
+        name, generation = effect.block_hash, effect.generation
+        if effect.target is Tier.DISK:
+            source = self._runs(effect.source, effect.source_slot)
+            return self._disk_tier.store(name, generation, source)
+        target = self._runs(effect.target, effect.target_slot)
+        if effect.source is Tier.DISK:
+            return self._disk_tier.load(name, generation, target)
+        total = copy_and_checksum(target, self._runs(effect.source, effect.source_slot))
+        assert total is not None, "nobody stops it"
+        return total
+
+    def drop(self, effect: DropBlock) -> None:
+        """Forget what a slot of a lower tier holds."""
+        if effect.tier is Tier.HOST:
+            self._host_tier.forget(effect.slot)
+        elif effect.tier is Tier.DISK:
+            self._disk_tier.remove(effect.block_hash)
+
+    def _runs(self, tier: Tier, slot: int) -> list[Bytes]:
+        return (self._memory if tier is Tier.MEMORY else self._host_tier).runs(slot)
+
+    @property
+    def _host_tier(self) -> HostTier:
+        if self._host is None:
+            raise LocalProtocolError("this worker has no host tier; cache.host_nbytes is 0")
+        return self._host
+
+    @property
+    def _disk_tier(self) -> DiskTier:
+        if self._disk is None:
+            raise LocalProtocolError("this worker has no disk tier; cache.disk_dir is empty")
+        return self._disk
+
+    def close(self) -> None:
+        """Let go of all memory and of the folder."""
+        self._memory.close()
+        for tier in (self._host, self._disk):
+            if tier is not None:
+                tier.close()

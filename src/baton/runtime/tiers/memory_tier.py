@@ -1,0 +1,47 @@
+"""The worker's own pool as a tier: one block is scattered, a piece in each layer."""
+
+from typing import Protocol
+
+from baton.core.layout import KVLayout
+from baton.runtime.dataplane.arena import Bytes
+
+
+class Stager(Protocol):
+    """Copies blocks of some layers between a device pool and its mirror in host memory."""
+
+    def copy_out(self, layers: range, blocks: tuple[int, ...]) -> None:
+        """Pool to mirror."""
+
+    def copy_in(self, layers: range, blocks: tuple[int, ...]) -> None:
+        """Mirror to pool."""
+
+
+class MemoryTier:
+    """Views of blocks in `[layer][block]` memory: the pool itself, or its mirror and a stager."""
+
+    def __init__(
+        self, memory: Bytes, layout: KVLayout, num_blocks: int, stager: Stager | None = None
+    ) -> None:
+        nbytes = num_blocks * layout.bytes_per_block
+        shape = (layout.num_layers, num_blocks, layout.layer_block_nbytes)
+        self._blocks = memory[:nbytes].reshape(shape)
+        self._layers = range(layout.num_layers)
+        self._stager = stager
+
+    def runs(self, block: int) -> list[Bytes]:
+        """The pieces of a block, one per layer."""
+        return list(self._blocks[:, block])
+
+    def fetch(self, block: int) -> None:
+        """Bring a block from the device into the mirror, before it is read here."""
+        if self._stager is not None:
+            self._stager.copy_out(self._layers, (block,))
+
+    def settle(self, block: int) -> None:
+        """Bring a block from the mirror to the device, after it was written and verified."""
+        if self._stager is not None:
+            self._stager.copy_in(self._layers, (block,))
+
+    def close(self) -> None:
+        """Let the memory go; nothing can be copied any more."""
+        self._blocks = self._blocks[:, :0]
