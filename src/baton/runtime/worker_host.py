@@ -58,13 +58,7 @@ class WorkerHost:
         self._arena = Arena.create(spec.worker_id, arena_nbytes, epoch=spec.epoch)
         staging = self._bind_pool(self._arena.buffer[:arena_nbytes].data)
         self._tiers = WorkerTiers.open(
-            spec,
-            engine.info,
-            self._arena.buffer,
-            num_blocks,
-            staging,
-            self._feed,
-            self._fail,
+            spec, engine.info, self._arena.buffer, num_blocks, staging, self._feed, self._fail
         )
         place = f"{spec.worker_id} {spec.epoch}"
         self._plane = open_plane(spec.config.transfer.checksum, spec.faults, place)
@@ -83,21 +77,24 @@ class WorkerHost:
             staging=StagingThread(staging, self._loop) if staging else None,
         )
         self._threads = EngineThread(engine, self._loop, self._feed, self._fail)
-        rates = self._plane.calibrate()
-        self._node = Worker(
+        self._node = self._make_node()
+
+    def _make_node(self) -> Worker:
+        spec, rates = self._spec, self._plane.calibrate()
+        return Worker(
             worker_id=spec.worker_id,
             ordinal=spec.ordinal,
             epoch=spec.epoch,
             role=spec.role,
-            model=engine.info,
-            num_blocks=num_blocks,
+            model=self._engine.info,
+            num_blocks=self._num_blocks,
             worker=spec.config.worker,
             cache=spec.config.cache,
             transfer=spec.config.transfer,
             heartbeat_ms=spec.config.router.heartbeat_ms,
             verifier=spec.issuer.verifier(),
             rates=Rates(
-                prefill_us_per_token=warm_up(engine, num_blocks),
+                prefill_us_per_token=warm_up(self._engine, self._num_blocks),
                 transfer_bytes_per_us=rates.bytes_per_us,
                 transfer_overhead_us=rates.overhead_us,
             ),
