@@ -142,6 +142,27 @@ _GATES = (
         killer=Vopr(("published-is-true",), seeds=(4,)),
     ),
     Mutant(
+        name="rows-from-the-start-of-a-block",
+        file="core/reblock.py",
+        line="source_slot=rows.start % sizes.source,",
+        planted="source_slot=0,",
+        why="A prefix that ends inside a larger block of the source moves other rows.",
+        killer=ByTests(
+            (
+                "tests/nodes/test_block_sizes.py"
+                "::test_a_pinned_prefix_may_end_inside_a_block_of_the_other_side[32-8]",
+            )
+        ),
+    ),
+    Mutant(
+        name="any-layout-is-transformed",
+        file="core/reblock.py",
+        line='if name != "block_size" and getattr(source, name) != getattr(destination, name):',
+        planted="if False:",
+        why="Workers whose rows differ in shape or type exchange them.",
+        killer=ByTests(("tests/runtime/test_reblocked_runs.py::test_only_the_block_size_may_differ",)),
+    ),
+    Mutant(
         name="blocks-out-of-order",
         file="protocol/source.py",
         line="return self.grant.block_ids[spec.block_start : spec.block_start + spec.num_blocks]",
