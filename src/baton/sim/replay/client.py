@@ -5,18 +5,27 @@ import msgspec
 from baton.core.delivery import Delivery, Failed, Finished, Started, Tokens
 from baton.core.request import Request, SamplingParams
 from baton.goodput.record import Outcome, RequestRecord
+from baton.sim.replay.prompts import Prompts
 from baton.sim.replay.setup import ReplaySetup
-from baton.workload.prompts import prompt_tokens
 from baton.workload.request import Workload
 
 
 class ReplayClient:
-    """Sends one request and notes every chunk; it waits for nothing and never gives up."""
+    """Sends one request and notes every chunk; it waits for nothing and never gives up.
 
-    def __init__(self, workload: Workload, index: int, start_us: int, setup: ReplaySetup) -> None:
-        self._workload, self._index = workload, index
+    `scheduled_us` is the trace's arrival, or what a closed loop makes of it.
+    """
+
+    def __init__(
+        self, workload: Workload, index: int, start_us: int, setup: ReplaySetup, prompts: Prompts
+    ) -> None:
+        self._index = index
         self._wanted = workload.requests[index]
         self._start_us, self._setup = start_us, setup
+        self._prompts = prompts
+        self.scheduled_us = self._wanted.arrival_us
+        self.num_cached_tokens = 0
+        """Prompt rows that were not computed for it."""
         self.request_id = f"r{index}"
         self._token_times_us: list[int] = []
         self._num_output_tokens = 0
@@ -26,7 +35,7 @@ class ReplayClient:
     @property
     def send_at_us(self) -> int:
         """When the request leaves the client."""
-        return self._start_us + self._wanted.arrival_us
+        return self._start_us + self.scheduled_us
 
     def request(self) -> Request | None:
         """The request as the gateway makes it, or None when the context cannot hold it."""
@@ -36,13 +45,7 @@ class ReplayClient:
             return None
         return Request(
             request_id=self.request_id,
-            prompt_token_ids=prompt_tokens(
-                wanted,
-                vocab_size=setup.vocab_size,
-                tokens_per_hash=self._workload.tokens_per_hash,
-                seed=setup.seed,
-                index=self._index,
-            ),
+            prompt_token_ids=self._prompts(self._index),
             sampling=SamplingParams(
                 max_tokens=max(1, wanted.num_output_tokens), temperature=0.0, ignore_eos=True
             ),
@@ -60,8 +63,9 @@ class ReplayClient:
     def on_delivery(self, delivery: Delivery, at_us: int) -> None:
         """Something reaches the client now."""
         match delivery:
-            case Started(mode=mode):
+            case Started(mode=mode, cached_tokens=cached_tokens):
                 self._mode = str(mode)
+                self.num_cached_tokens = cached_tokens
             case Tokens(tokens=tokens):
                 self._token_times_us.append(at_us - self._start_us)
                 self._num_output_tokens += len(tokens)
@@ -82,8 +86,8 @@ class ReplayClient:
         end_us, outcome, error = self._end
         return RequestRecord(
             request_id=self.request_id,
-            scheduled_us=self._wanted.arrival_us,
-            sent_us=self._wanted.arrival_us,
+            scheduled_us=self.scheduled_us,
+            sent_us=self.scheduled_us,
             token_times_us=tuple(self._token_times_us),
             end_us=end_us - self._start_us,
             num_prompt_tokens=self._wanted.num_prompt_tokens,
@@ -103,6 +107,12 @@ class ReplayCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Time in which each engine computed."""
     moved_nbytes: int
     """K/V bytes between workers."""
+    moved_nbytes_for: dict[str, int]
+    """The same by what moved them: a handoff to decode, or a copy of history."""
+    num_cached_tokens: tuple[int, ...]
+    """Prompt rows that were not computed, by request in the workload's order."""
+    duration_us: int
+    """Virtual time from the start of the workload to its last end."""
     num_actions: int
     """Events of the timeline: what a replay's own time grows with."""
     counters: dict[str, int]

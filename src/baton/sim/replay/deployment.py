@@ -1,17 +1,19 @@
 """Router and workers in virtual time, without faults, bytes or traces: a lean simulated host."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
 from baton.core import effects, events
 from baton.core.events import ChunkArrived, Event
-from baton.core.messages import Envelope
+from baton.core.ids import Purpose
+from baton.core.messages import Envelope, Reserved
 from baton.nodes.context import ROUTER
 from baton.nodes.router import Router
-from baton.policy.service_profile import ServiceProfile
 from baton.protocol.signing import HmacKey
 from baton.sim.replay.client import ReplayClient, ReplayCounts
+from baton.sim.replay.costs import Costs
 from baton.sim.replay.setup import ReplaySetup
 from baton.sim.replay.worker import ReplayWorker
 from baton.sim.timeline import Timeline
@@ -20,7 +22,7 @@ from baton.sim.timeline import Timeline
 class ReplayDeployment:
     """Composes the production nodes; messages take a constant time and keep their order."""
 
-    def __init__(self, setup: ReplaySetup, profile: ServiceProfile) -> None:
+    def __init__(self, setup: ReplaySetup, profile: Costs) -> None:
         self.setup, self.profile = setup, profile
         self.timeline = Timeline()
         self.model = setup.model(profile)
@@ -31,7 +33,9 @@ class ReplayDeployment:
         self.router = Router(setup.router, setup.transfer, setup.cache, signer=self.key)
         self._router_timer_us: int | None = None
         self._clients: dict[str, ReplayClient] = {}
-        self._num_open = 0
+        self.num_open = 0
+        """Requests that have no end yet."""
+        self._purposes: dict[int, Purpose] = {}
         self.workers = {
             worker_id: ReplayWorker(self, worker_id, ordinal, role)
             for ordinal, (worker_id, role) in enumerate(
@@ -50,6 +54,9 @@ class ReplayDeployment:
     def send(self, to: str, envelope: Envelope) -> None:
         """Put a message on its way."""
         event = events.Received(envelope=envelope)
+        if isinstance(envelope.message, Reserved):
+            grant = envelope.message.grant
+            self._purposes[grant.fence.reservation_id] = grant.purpose
         if to == ROUTER:
             self.timeline.after(self.setup.delays.control_us, lambda: self.feed_router(event))
         elif to in self.workers:
@@ -71,7 +78,7 @@ class ReplayDeployment:
                     at_us = self.timeline.now_us + self.setup.delays.gateway_out_us
                     client = self._clients[request_id]
                     client.on_delivery(delivery, at_us)
-                    self._num_open -= client.is_over
+                    self.num_open -= client.is_over
                 case effects.Trace():
                     pass
                 case _:
@@ -96,12 +103,12 @@ class ReplayDeployment:
 
     def submit(self, client: ReplayClient) -> None:
         """A client sends its request now; it reaches the router behind the gateway."""
-        self._num_open += 1
+        self.num_open += 1
         request = client.request()
         arrive_us = self.setup.delays.gateway_in_us
         if request is None:
             client.refuse(self.timeline.now_us + arrive_us)
-            self._num_open -= 1
+            self.num_open -= 1
             return
         self._clients[client.request_id] = client
         event = events.Submitted(request=request)
@@ -111,20 +118,26 @@ class ReplayDeployment:
         """Everything up to a world time."""
         self.timeline.run_until(end_us)
 
-    def run_out(self) -> None:
-        """Go on until every request has its end."""
-        while self._num_open:
+    def run_out(self, num_open: int = 0) -> None:
+        """Go on until no more than `num_open` requests are without their end."""
+        while self.num_open > num_open:
             assert self.timeline.step(), "heartbeats never end"
 
-    def counts(self) -> ReplayCounts:
-        """What happened so far."""
+    def counts(self, clients: Sequence[ReplayClient], start_us: int) -> ReplayCounts:
+        """What happened so far; the workload began at `start_us`."""
         counters: Counter[str] = Counter(self.router.counters)
+        moved: Counter[str] = Counter()
         for worker in self.workers.values():
             counters.update(worker.node.counters)
+            for reservation_id, nbytes in worker.plane.moved.items():
+                moved[str(self._purposes[reservation_id])] += nbytes
         return ReplayCounts(
             num_steps={name: worker.engine.num_steps for name, worker in self.workers.items()},
             busy_us={name: worker.engine.busy_us for name, worker in self.workers.items()},
-            moved_nbytes=sum(worker.plane.moved_nbytes for worker in self.workers.values()),
+            moved_nbytes=moved.total(),
+            moved_nbytes_for=dict(sorted(moved.items())),
+            num_cached_tokens=tuple(client.num_cached_tokens for client in clients),
+            duration_us=self.timeline.now_us - start_us,
             num_actions=self.timeline.num_steps,
             counters=dict(sorted(counters.items())),
         )

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from baton.core.effects import DigestKV
 from baton.core.events import BatchDone, Event, KVDigested, LayerReady
 from baton.core.work import Batch, BatchResult, Sampled
-from baton.policy.service_profile import ServiceProfile, phase_of
+from baton.policy.service_profile import phase_of
+from baton.sim.replay.costs import Costs
 from baton.sim.step_time import phase_rows
 from baton.sim.timeline import Timeline
 
@@ -26,7 +27,7 @@ class ReplayEngine:
 
     def __init__(
         self,
-        profile: ServiceProfile,
+        profile: Costs,
         timeline: Timeline,
         num_layers: int,
         feed: Callable[[Event], None],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from baton.core.effects import DigestChunk, MoveChunk
@@ -29,7 +30,8 @@ class ReplayPlane(TransferQueue):
         self._worker_id = worker_id
         self._cost = cost
         self._arrive = arrive
-        self.moved_nbytes = 0
+        self.moved: Counter[int] = Counter()
+        """Bytes by reservation."""
 
     def _begin(self, order: Order) -> None:
         nbytes = order.chunk.nbytes
@@ -55,7 +57,7 @@ class ReplayPlane(TransferQueue):
 
     def _moved(self, order: MoveChunk, copy_us: int) -> None:
         nbytes = order.chunk.nbytes
-        self.moved_nbytes += nbytes
+        self.moved[order.reservation_id] += nbytes
         if order.write:
             arrived = ChunkArrived(
                 source_id=self._worker_id,

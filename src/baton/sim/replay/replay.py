@@ -2,9 +2,10 @@
 
 from baton.errors import ConfigError
 from baton.goodput.record import RequestRecord
-from baton.policy.service_profile import ServiceProfile
 from baton.sim.replay.client import ReplayClient, ReplayCounts
+from baton.sim.replay.costs import Costs
 from baton.sim.replay.deployment import ReplayDeployment
+from baton.sim.replay.prompts import Prompts, label_prompts
 from baton.sim.replay.setup import ReplaySetup
 from baton.workload.request import Workload
 
@@ -12,7 +13,7 @@ START_US = 1_000_000
 """The workload starts when the workers have joined and said how they are."""
 
 
-def replay(workload: Workload, setup: ReplaySetup, profile: ServiceProfile) -> list[RequestRecord]:
+def replay(workload: Workload, setup: ReplaySetup, profile: Costs) -> list[RequestRecord]:
     """Serve every request by the production nodes; records in the workload's order.
 
     Equal arguments give equal records. A request that the gateway or the router refuses, or that
@@ -22,19 +23,37 @@ def replay(workload: Workload, setup: ReplaySetup, profile: ServiceProfile) -> l
 
 
 def replay_counted(
-    workload: Workload, setup: ReplaySetup, profile: ServiceProfile
+    workload: Workload,
+    setup: ReplaySetup,
+    profile: Costs,
+    *,
+    concurrency: int = 0,
+    prompts: Prompts | None = None,
 ) -> tuple[list[RequestRecord], ReplayCounts]:
-    """The records, and what the deployment did meanwhile."""
+    """The records, and what the deployment did meanwhile.
+
+    With a `concurrency` the loop is closed: so many requests are open, and the next one is sent
+    when one ends, whatever the trace's arrivals say. `prompts` gives the tokens, which otherwise
+    follow the workload's hash ids.
+    """
+    if concurrency < 0:
+        raise ConfigError(f"concurrency is {concurrency}; use 1 or more, or 0 for the arrivals")
     deployment = ReplayDeployment(setup, profile)
     deployment.run_until(START_US)
     if missing := deployment.router.missing(START_US):
         raise ConfigError(f"setup: {missing} within {START_US / 1e6:g} s of virtual time")
+    prompts = prompts or label_prompts(workload, setup.vocab_size, setup.seed)
     clients = [
-        ReplayClient(workload, index, START_US, setup) for index in range(len(workload.requests))
+        ReplayClient(workload, index, START_US, setup, prompts)
+        for index in range(len(workload.requests))
     ]
     for client in clients:
         # Prompts are made as they are sent: all of a long trace would fill the memory.
-        deployment.run_until(client.send_at_us)
+        if concurrency:
+            deployment.run_out(concurrency - 1)
+            client.scheduled_us = deployment.timeline.now_us - START_US
+        else:
+            deployment.run_until(client.send_at_us)
         deployment.submit(client)
     deployment.run_out()
-    return [client.record() for client in clients], deployment.counts()
+    return [client.record() for client in clients], deployment.counts(clients, START_US)
