@@ -1,5 +1,6 @@
 """Every knob with its default. TOML file, then `--set a.b=c`; an unknown key is an error."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,9 @@ from baton.core.ids import Direction, PromptOrder, Role
 from baton.errors import ConfigError
 
 MIB = 1 << 20
+_HEADER_NAME = re.compile(r"[a-z0-9][a-z0-9!#$%&'*+.^_`|~-]{0,127}")
+_CLIENTS_HEADERS = ("authorization", "content-type", "content-length", "host", "x-request-id")
+"""Every client sends these for another purpose."""
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -164,6 +168,16 @@ class GatewayConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=T
     stream_stall_s: float = 60.0
     max_n: int = 16
     max_prompts: int = 64
+    tenants: Literal["none", "api_key", "header"] = "none"
+    """Who shares cached prefixes: everybody; whoever sends the same bearer token; or whoever a
+    trusted proxy in front names in tenant_header."""
+    tenant_header: str = "x-baton-tenant"
+    """Believed with tenants=header only, so the proxy must set or remove it on every request."""
+    tenant_key_file: str = ""
+    """Secret of 16 bytes or more that keys the digests of tenants; "": drawn at start, and history
+    that outlives the gateway is found by nobody then."""
+    allow_cache_clear: bool = False
+    """POST /cache/clear may void all history: for operators, not where clients can reach it."""
 
 
 class BatonConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -272,8 +286,17 @@ def _validate(config: BatonConfig) -> None:
         f"{transfer.capability_ttl_ms} is below transfer.retry_ms {transfer.retry_ms}; "
         "a repeated capability would always have expired",
     )
-    port = config.gateway.port
+    _validate_gateway(config.gateway)
+
+
+def _validate_gateway(gateway: GatewayConfig) -> None:
+    port, header = gateway.port, gateway.tenant_header
     _require(0 <= port <= 65535, "gateway.port", f"{port} is not between 0 and 65535")
+    _require(
+        bool(_HEADER_NAME.fullmatch(header)) and header not in _CLIENTS_HEADERS,
+        "gateway.tenant_header",
+        f"{header!r} cannot carry a tenant; use a lower-case name of its own, as x-baton-tenant",
+    )
 
 
 def _require_block_size(name: str, size: int) -> None:

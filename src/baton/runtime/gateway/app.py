@@ -23,6 +23,7 @@ from baton.runtime.gateway.exchange import (
 from baton.runtime.gateway.generate import RETRY_NOT_READY_S, Generation
 from baton.runtime.gateway.metrics import GatewayMetrics
 from baton.runtime.gateway.sse import error_event
+from baton.runtime.gateway.tenants import Tenants
 from baton.runtime.gateway.tokenizer import Tokenizer
 
 logger = logging.getLogger("baton.gateway")
@@ -52,6 +53,7 @@ class GatewayApp:
         self._backend = backend
         self._tokenizer = tokenizer
         self._config = config
+        self._tenants = Tenants(config)
         self._model_name = model_name
         self._version = version
         self._created = int(time.time())
@@ -177,6 +179,7 @@ class GatewayApp:
             config=self._config,
             model_name=self._model_name,
             metrics=self.metrics,
+            tenants=self._tenants,
         ).serve()
 
     async def _models(self, exchange: Exchange) -> None:

@@ -26,6 +26,7 @@ from baton.runtime.gateway.parse import convert, parse_object
 from baton.runtime.gateway.prompts import TokenIds, chat_prompts, completion_prompts
 from baton.runtime.gateway.schema import ChatBody, CompletionBody
 from baton.runtime.gateway.sse import DONE, ChunkEncoder
+from baton.runtime.gateway.tenants import Tenants
 from baton.runtime.gateway.tokenizer import Tokenizer
 from baton.runtime.gateway.unsupported import check_supported, steering_in
 from baton.runtime.gateway.watch import ClientWatch
@@ -48,6 +49,7 @@ class Generation:
         config: GatewayConfig,
         model_name: str,
         metrics: GatewayMetrics,
+        tenants: Tenants,
     ) -> None:
         self._exchange = exchange
         self._chat = chat
@@ -56,6 +58,7 @@ class Generation:
         self._config = config
         self._model_name = model_name
         self._metrics = metrics
+        self._tenants = tenants
         self._public_id = ("chatcmpl-" if chat else "cmpl-") + exchange.request_id
         self._created = int(time.time())
         self._choices: list[Choice] = []
@@ -86,8 +89,11 @@ class Generation:
     async def _prepare(self, data: bytes) -> Parameters:
         """Check the body and make its choices. Raises RequestRejected."""
         raw = parse_object(data)
-        for name in steering_in(raw, self._exchange.scope["headers"]):
+        headers = self._exchange.scope["headers"]
+        for name in steering_in(raw, headers):
             self._metrics.steering_dropped[name] += 1
+        if claimed := self._tenants.claimed_in(headers):
+            self._metrics.steering_dropped[claimed] += 1
         kind: type[ChatBody] | type[CompletionBody] = ChatBody if self._chat else CompletionBody
         body = convert(raw, kind)
         if body.model and body.model != self._model_name:
@@ -125,6 +131,7 @@ class Generation:
         self, prompts: list[TokenIds], params: Parameters, info: ModelInfo
     ) -> list[Choice]:
         exchange = self._exchange
+        tenant_id = self._tenants.of(exchange.scope["headers"])
         single = len(prompts) * params.n == 1
         arrival_us = now_us() - int((time.perf_counter() - exchange.arrival) * 1e6)
         choices = []
@@ -139,6 +146,7 @@ class Generation:
                     request_id=exchange.request_id if single else f"{exchange.request_id}-{index}",
                     prompt_token_ids=token_ids,
                     sampling=params.sampling(len(token_ids), seed, info.max_model_len),
+                    tenant_id=tenant_id,
                     client_request_id=exchange.client_request_id,
                     cache_salt=params.cache_salt,
                     arrival_us=arrival_us,
