@@ -69,7 +69,7 @@ def test_a_host_slot_gives_only_what_was_stored_in_it(rig):
         rig.copier.copy(order(2, (HOST, 0), (MEMORY, 0), generation=3))
     with pytest.raises(TierMiss) as stale:
         rig.copier.copy(order(1, (HOST, 0), (MEMORY, 0), generation=4))
-    rig.host.runs(0)[1][3] ^= 1
+    rig.host.layers(0)[1][3] ^= 1
     with pytest.raises(TierMiss) as corrupt:
         rig.copier.copy(order(1, (HOST, 0), (MEMORY, 0), generation=3))
     rig.copier.drop(DropBlock(tier=HOST, slot=0, block_hash=name(1)))

@@ -8,7 +8,6 @@ is a promise that a block is still there, and a cache makes none.
 
 import contextlib
 import os
-from collections.abc import Sequence
 
 from baton.core.layout import ModelInfo
 from baton.runtime.dataplane.arena import Bytes
@@ -24,8 +23,8 @@ _IOV_MAX = 1024
 class DiskTier:
     """Stores and loads blocks; who goes when it is full is decided by the worker's node.
 
-    `store` and `load` raise OSError when the file system refuses, and TierMiss for a file that
-    must not be used.
+    Blocks are given as `[layer][byte]`. `store` and `load` raise OSError when the file system
+    refuses, and TierMiss for a file that must not be used.
     """
 
     def __init__(self, directory: str, worker_id: str, model: ModelInfo, max_blocks: int) -> None:
@@ -39,8 +38,9 @@ class DiskTier:
         """What earlier lives left; everything else that looks like a block is removed."""
         return self._folder.scan(self._layout_digest, self._origin, self._nbytes, self._max_blocks)
 
-    def store(self, block_hash: bytes, generation: int, runs: Sequence[Bytes]) -> int:
+    def store(self, block_hash: bytes, generation: int, layers: Bytes) -> int:
         """Write a block and return the checksum of its bytes."""
+        runs = list(layers)
         total = checksum(runs)
         assert total is not None, "nobody stops it"
         header = BlockHeader(
@@ -65,9 +65,9 @@ class DiskTier:
             os.close(handle)
         return total
 
-    def load(self, block_hash: bytes, generation: int, runs: Sequence[Bytes]) -> int:
-        """Read a block into `runs` and return its checksum, which is that of the header too."""
-        path = self._folder.block_path(block_hash)
+    def load(self, block_hash: bytes, generation: int, layers: Bytes) -> int:
+        """Read a block into `layers` and return its checksum, which is that of the header too."""
+        path, runs = self._folder.block_path(block_hash), list(layers)
         head = bytearray(HEADER_NBYTES)
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -32,9 +32,10 @@ class HostTier:
         """Name of the segment in shared memory."""
         return self._arena.descriptor.name
 
-    def runs(self, slot: int) -> list[Bytes]:
-        """The pieces of a slot, one per layer."""
-        return list(self._slots[slot])
+    def layers(self, slot: int) -> Bytes:
+        """A slot as `[layer][byte]`, all in a row."""
+        layers: Bytes = self._slots[slot]
+        return layers
 
     def check(self, slot: int, block_hash: bytes, generation: int) -> int:
         """The checksum that the slot was stored with.

@@ -25,22 +25,22 @@ class MemoryTier:
         nbytes = num_blocks * layout.bytes_per_block
         shape = (layout.num_layers, num_blocks, layout.layer_block_nbytes)
         self._blocks = memory[:nbytes].reshape(shape)
-        self._layers = range(layout.num_layers)
+        self._all_layers = range(layout.num_layers)
         self._stager = stager
 
-    def runs(self, block: int) -> list[Bytes]:
-        """The pieces of a block, one per layer."""
-        return list(self._blocks[:, block])
+    def layers(self, block: int) -> Bytes:
+        """A block as `[layer][byte]`; its layers lie far apart."""
+        return self._blocks[:, block]
 
     def fetch(self, block: int) -> None:
         """Bring a block from the device into the mirror, before it is read here."""
         if self._stager is not None:
-            self._stager.copy_out(self._layers, (block,))
+            self._stager.copy_out(self._all_layers, (block,))
 
     def settle(self, block: int) -> None:
         """Bring a block from the mirror to the device, after it was written and verified."""
         if self._stager is not None:
-            self._stager.copy_in(self._layers, (block,))
+            self._stager.copy_in(self._all_layers, (block,))
 
     def close(self) -> None:
         """Let the memory go; nothing can be copied any more."""

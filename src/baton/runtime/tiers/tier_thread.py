@@ -5,7 +5,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 
 from baton.core.effects import CopyBlock, DropBlock
@@ -35,6 +35,8 @@ class TierThread:
         self._post = post
         self._lost = lost
         self._closing = False
+        self._done: deque[tuple[BlockCopied, str]] = deque()
+        self._is_waking = False
         self.counters: Counter[str] = Counter()
         self._jobs: queue.SimpleQueue[CopyBlock | DropBlock | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="baton-tiers", daemon=True)
@@ -84,9 +86,16 @@ class TierThread:
         return done, f"tier_{lower}_{verb}"
 
     def _tell(self, done: BlockCopied, counter: str) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._finish, done, counter)
+        self._done.append((done, counter))
+        if not self._is_waking and not self._loop.is_closed():
+            # One wake for all that is done until the loop looks: in a burst of copies a wake for
+            # each would cost a third of the rate.
+            self._is_waking = True
+            self._loop.call_soon_threadsafe(self._finish)
 
-    def _finish(self, done: BlockCopied, counter: str) -> None:
-        self.counters[counter] += 1
-        self._post(done)
+    def _finish(self) -> None:
+        self._is_waking = False  # first, so that what is done from now on wakes the loop again
+        while self._done:
+            done, counter = self._done.popleft()
+            self.counters[counter] += 1
+            self._post(done)
