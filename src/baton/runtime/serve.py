@@ -14,6 +14,7 @@ from baton.runtime.deployment import Deployment, deploy
 from baton.runtime.front import open_front
 from baton.runtime.progress import StartProgress
 from baton.runtime.status import StatusScreen
+from baton.runtime.tiers import tier_capacity
 
 _REFRESH_S = 0.5
 _POLL_S = 0.1
@@ -92,8 +93,11 @@ def _announce(config: BatonConfig, console: Console, deployment: Deployment, url
         view = deployment.router.node.fleet.get(worker.worker_id)
         pool = ""
         if view is not None:
-            nbytes = view.info.num_blocks * view.info.model.layout.bytes_per_block
-            pool = f"K/V pool of {view.info.num_blocks} blocks ({nbytes >> 20} MiB); "
+            layout = view.info.model.layout
+            nbytes = view.info.num_blocks * layout.bytes_per_block
+            tiers = str(tier_capacity(config.cache, layout))
+            pool = f"K/V pool of {view.info.num_blocks} blocks ({nbytes >> 20} MiB)"
+            pool += f", {tiers}; " if tiers else "; "
         console.print(
             f"{worker.worker_id} on core {cores}: {pool}{worker.deterministic_report}",
             soft_wrap=True,
