@@ -67,6 +67,28 @@ def test_decode(kv_heads, group, dim, size, window, softcap):
     assert bool((results[0][untouched] == 7.0).all())
 
 
+@pytest.mark.parametrize("window", [0, 21])
+@pytest.mark.parametrize("size", [32, 64])
+def test_bits_of_decode_do_not_depend_on_the_size_of_long_blocks(size, window):
+    kv_heads, dim, lengths = 3, 64, (2, 15, 16, 17, 31, 33, 63, 64, 65, 200)
+    q = torch.randn(3, 3 * kv_heads * dim, generator=torch.Generator().manual_seed(4))
+    spec = AttentionSpec(scale=0.3, window=window, softcap=0.0)
+    small, large = make(kv_heads, dim, 16), make(kv_heads, dim, size)
+    rows = small.tensor[0, :16].permute(1, 2, 0, 3, 4).reshape(2, kv_heads, -1, dim)
+    large.tensor[0, : 256 // size] = rows.unflatten(2, (-1, size)).permute(2, 0, 1, 3, 4)
+    for length in lengths:
+        outs = []
+        for pool in (small, large):
+            own = pool.layout.block_size
+            table = list(range(-(-length // own)))
+            work = item(prompt(length, 0), length - 1, length, table, 1)
+            step = plan(Batch(batch_id=0, items=(work,)), own, lambda rows: rows)
+            out = torch.empty(1, 3 * kv_heads * dim)
+            NumbaOps().decode(q, step, pool, 0, spec, out)
+            outs.append(out)
+        assert torch.equal(*outs), length
+
+
 def test_decode_attention_by_hand():
     """Three keys, one head: softmax of known scores over known values."""
     pool = make(1, 2, 4)

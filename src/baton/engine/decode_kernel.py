@@ -12,6 +12,9 @@ import numpy as np
 from baton.engine.kernels import F32, _exp, exact, reduction
 
 U64 = np.uint64
+TILE = 16
+"""Rows that share one step of the running softmax, at absolute positions: where blocks are at least
+as long, the bits of a row do not depend on their size."""
 
 
 @reduction
@@ -114,8 +117,9 @@ def paged_decode(
     heads, half = U64(out.shape[1]) // dim, kv_heads * size * dim
     group = heads // kv_heads
     flat, queries, outputs = pool.reshape(-1), q.reshape(-1), out.reshape(-1)
+    tile = min(size, U64(TILE))
     # Whole vectors, because the vector loop over exponentials has a slow scalar remainder.
-    scores = np.zeros((heads * size + U64(63)) // U64(64) * U64(64), np.float32)
+    scores = np.zeros((heads * tile + U64(63)) // U64(64) * U64(64), np.float32)
     state = np.empty((2, heads), np.float32)
     for j in range(rows.shape[0]):
         last = positions[j]
@@ -127,10 +131,10 @@ def paged_decode(
         state[0], state[1] = F32(-np.inf), F32(0.0)
         while position < end:
             slot = position % size
-            count = min(end - position, size - slot)
+            count = min(end - position, tile - position % tile)
             base = U64(tables[U64(starts[j]) + position // size]) * U64(2) * half + slot * dim
             for head in range(heads):
-                at, mine = base + head // group * size * dim, head * size
+                at, mine = base + head // group * size * dim, head * tile
                 top = _scores(
                     queries, q_base + head * dim, flat, at, count, dim, scale, scores, mine
                 )
@@ -145,7 +149,7 @@ def paged_decode(
             for head in range(heads):
                 at = base + half + head // group * size * dim
                 state[1, head] += _accumulate(
-                    scores, head * size, flat, at, count, dim, outputs, o_base + head * dim
+                    scores, head * tile, flat, at, count, dim, outputs, o_base + head * dim
                 )
             position += count
         for head in range(heads):

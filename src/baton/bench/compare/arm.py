@@ -27,6 +27,9 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     pool_blocks: int = 0
     """Blocks of each K/V pool, and no growth reserved, so that decode has to preempt."""
 
+    decode_factor: int = 0
+    """Blocks of decode workers are so many times as long as those of prefill workers."""
+
     @property
     def needs_layout(self) -> bool:
         """Whether the model's layout must be known before this arm can be configured."""
@@ -40,6 +43,9 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
         else:
             prefill, decode = max(1, cluster.prefill), max(1, cluster.decode)
             cluster = msgspec.structs.replace(cluster, prefill=prefill, decode=decode, mixed=0)
+        if self.decode_factor:
+            size = self.decode_factor * base.worker.block_size
+            cluster = msgspec.structs.replace(cluster, decode_block_size=size)
         if self.direction is not None:
             transfer = msgspec.structs.replace(transfer, direction=self.direction)
         if self.schedule:
@@ -70,6 +76,8 @@ def candidate_arms(every: bool) -> tuple[Arm, ...]:
     arms = [Arm(name=DEFAULT)]
     if every:
         arms.append(Arm(name=TIGHT, pool_blocks=TIGHT_BLOCKS))
+        arms.append(Arm(name="aggregated", schedule="aggregated"))
+        arms.append(Arm(name="long-blocks", decode_factor=2))
         for direction, schedule, narrow in product(Direction, ("layer", "request"), (False, True)):
             odd = (direction is Direction.PULL) ^ (schedule == "request") ^ narrow
             words = [str(direction), schedule, "narrow" if narrow else "wide"]

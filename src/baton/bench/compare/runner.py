@@ -113,7 +113,9 @@ class _Runner:
 
     def records(self, facts: TraceFacts) -> tuple[Record, ...]:
         """Everything answered, with what the trace adds."""
-        layout = self._info.layout
+        layout, sizes = self._info.layout, self._config
+        if sizes.block_size_of(Role.DECODE) != sizes.block_size_of(Role.PREFILL):
+            layout = msgspec.structs.replace(layout, block_size=1)  # rows move, not blocks
         return tuple(with_facts(record, key, facts, layout) for key, record in self.done)
 
     async def run(self, cases: Sequence[Case], progress: Progress) -> None:
@@ -159,9 +161,9 @@ class _Runner:
             or cluster.decode > 1
         ):
             return record  # other rows are kept, or other workers hold them
-        return msgspec.structs.replace(
-            record, expected_visible=ask.visible, expected_cached=ask.cached
-        )
+        size = self._config.block_size_of(Role.DECODE)
+        visible = ask.visible if ask.visible < 0 else ask.visible // size * size
+        return msgspec.structs.replace(record, expected_visible=visible, expected_cached=ask.cached)
 
     async def _restart(self, role: Role) -> None:
         """End the workers of a role and wait until their next lives have joined.
