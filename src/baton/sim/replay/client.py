@@ -109,6 +109,8 @@ class ReplayCounts(msgspec.Struct, frozen=True, kw_only=True):
     """K/V bytes between workers."""
     moved_nbytes_for: dict[str, int]
     """The same by what moved them: a handoff to decode, or a copy of history."""
+    decisions: dict[str, int]
+    """Routes by the reason that the router gave, retries included."""
     num_cached_tokens: tuple[int, ...]
     """Prompt rows that were not computed, by request in the workload's order."""
     duration_us: int

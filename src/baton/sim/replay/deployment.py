@@ -35,6 +35,8 @@ class ReplayDeployment:
         self._clients: dict[str, ReplayClient] = {}
         self.num_open = 0
         """Requests that have no end yet."""
+        self.decisions: Counter[str] = Counter()
+        """Routes by the reason that the router gave."""
         self._purposes: dict[int, Purpose] = {}
         self.workers = {
             worker_id: ReplayWorker(self, worker_id, ordinal, role)
@@ -79,6 +81,8 @@ class ReplayDeployment:
                     client = self._clients[request_id]
                     client.on_delivery(delivery, at_us)
                     self.num_open -= client.is_over
+                case effects.Trace(name="routed", data=data):
+                    self.decisions[str(data.get("reason", "") or data["mode"])] += 1
                 case effects.Trace():
                     pass
                 case _:
@@ -136,6 +140,7 @@ class ReplayDeployment:
             busy_us={name: worker.engine.busy_us for name, worker in self.workers.items()},
             moved_nbytes=moved.total(),
             moved_nbytes_for=dict(sorted(moved.items())),
+            decisions=dict(sorted(self.decisions.items())),
             num_cached_tokens=tuple(client.num_cached_tokens for client in clients),
             duration_us=self.timeline.now_us - start_us,
             num_actions=self.timeline.num_steps,

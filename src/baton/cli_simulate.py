@@ -1,0 +1,138 @@
+"""`baton simulate`, apart from the other verbs because of its many options."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+
+from baton.cli_common import check_writable
+from baton.errors import ConfigError
+
+_PIPE_COLUMNS = 120
+
+
+def _option(text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text)
+
+
+Trace = Annotated[Path, _option("trace file", "--trace", "--dataset")]
+Route = Annotated[str | None, _option("router.policy", "--route")]
+Hardware = Annotated[str | None, _option("a machine by name: a100x8-llama70b, h800x8-llama70b")]
+Profile = Annotated[Path | None, _option("a profile of `baton profile` instead")]
+Goodput = Annotated[list[str] | None, _option("ttft:MS tpot:MS e2el:MS")]
+Loop = Annotated[
+    int, _option("requests open at once; their arrivals do not count", "--closed-loop")
+]
+Json = Annotated[Path | None, _option("write the figures here", "--json")]
+Config = Annotated[Path | None, _option("TOML configuration", "--config")]
+Overrides = Annotated[list[str] | None, _option("section.key=value", "--set")]
+
+
+def simulate(
+    trace: Trace,
+    format: Annotated[str, _option("of the trace")] = "auto",
+    route: Route = None,
+    hardware: Hardware = None,
+    profile: Profile = None,
+    mfu: Annotated[float | None, _option("share of the peak that prefill achieves")] = None,
+    bandwidth: Annotated[float | None, _option("GB/s between two nodes")] = None,
+    prefill: Annotated[int | None, _option("prefill workers")] = None,
+    decode: Annotated[int | None, _option("decode workers")] = None,
+    mixed: Annotated[int | None, _option("colocated workers instead")] = None,
+    blocks: Annotated[int | None, _option("K/V blocks of each worker")] = None,
+    cache_tokens: Annotated[int | None, _option("the same in tokens")] = None,
+    decode_blocks: Annotated[int, _option("of each decode worker, if others")] = 0,
+    block_size: Annotated[int | None, _option("tokens of a block; not bound to a kernel's")] = None,
+    num: Annotated[int | None, _option("only the first requests of the file")] = None,
+    speed: Annotated[float, _option("arrivals come so many times faster")] = 1.0,
+    tick: Annotated[int, _option("spread equal arrivals over so many ms")] = 0,
+    max_output: Annotated[int | None, _option("cut longer answers", "--max-output")] = None,
+    whole_blocks: Annotated[bool, typer.Option("--whole-blocks", help="round prompts up")] = False,
+    closed_loop: Loop = 0,
+    goodput: Goodput = None,
+    attainment: Annotated[float, _option("share that must meet them")] = 0.9,
+    max_model_len: Annotated[int, _option("refuse longer requests; 0: none")] = 0,
+    seed: Annotated[int, _option("of drawn prompts")] = 0,
+    json_out: Json = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """Replay a trace through the production router and workers in virtual time."""
+    flags = locals()
+    from baton.sim.simulate.command import simulate_command
+
+    check_writable(json_out)
+    plan, costs = _plan(flags)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PIPE_COLUMNS)
+    raise typer.Exit(simulate_command(plan, costs, console, json_out))
+
+
+def _plan(flags: dict[str, Any]) -> tuple[Any, Any]:
+    """The flags as a checked plan and the machine that it runs on. Raises ConfigError."""
+    from baton.goodput.slo import parse_goodput
+    from baton.sim.replay.setup import ReplaySetup
+    from baton.sim.simulate.plan import Plan, TraceOptions, block_counts, costs_of, read_config
+
+    costs, hardware = costs_of(
+        flags["hardware"], flags["profile"], flags["mfu"], flags["bandwidth"]
+    )
+    is_named = flags["hardware"] is not None
+    loaded = read_config(flags["config"], _overrides(flags), is_named_hardware=is_named)
+    setup = ReplaySetup.from_config(loaded, max_model_len=2, seed=flags["seed"])
+    size = flags["block_size"] or setup.worker.block_size
+    if size < 1:
+        raise ConfigError(f"--block-size {size}: 1 token or more")
+    setup = msgspec.structs.replace(
+        setup,
+        worker=msgspec.structs.replace(setup.worker, block_size=size),
+        num_blocks=block_counts(flags["blocks"], flags["cache_tokens"], size),
+        num_decode_blocks=flags["decode_blocks"],
+        shares_memory=not is_named,
+    )
+    options = TraceOptions(
+        path=flags["trace"],
+        format=flags["format"],
+        num=flags["num"],
+        tick_ms=flags["tick"],
+        speed=flags["speed"],
+        max_output=flags["max_output"],
+        whole_blocks=flags["whole_blocks"],
+        concurrency=flags["closed_loop"],
+    )
+    targets = flags["goodput"]
+    plan = Plan(
+        trace=options,
+        setup=setup,
+        hardware=hardware,
+        config_digest=loaded.digest,
+        max_model_len=flags["max_model_len"],
+        targets=parse_goodput(targets, flags["attainment"]) if targets else None,
+    )
+    return plan, costs
+
+
+def _overrides(flags: dict[str, Any]) -> list[str]:
+    """Roles and policy win over --set, as in `baton serve`."""
+    chosen = list(flags["overrides"] or [])
+    prefill, decode, mixed = flags["prefill"], flags["decode"], flags["mixed"]
+    if mixed is not None and (prefill is not None or decode is not None):
+        raise ConfigError("--mixed cannot be combined with --prefill or --decode")
+    counts = {"prefill": prefill, "decode": decode, "mixed": mixed}
+    if mixed is not None:
+        counts |= {"prefill": 0, "decode": 0}
+    elif prefill is not None or decode is not None:
+        counts["mixed"] = 0
+    given = {name: count for name, count in counts.items() if count is not None}
+    chosen += [f"cluster.{name}={count}" for name, count in given.items()]
+    if flags["route"] is not None:
+        chosen.append(f"router.policy={flags['route']}")
+    return chosen
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("simulate")(simulate)

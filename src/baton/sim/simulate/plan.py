@@ -1,0 +1,144 @@
+"""What to simulate: the trace and what is done to it, the deployment, and how it is judged."""
+
+import math
+from pathlib import Path
+
+import msgspec
+
+from baton.config import BatonConfig, load_config
+from baton.errors import ConfigError
+from baton.goodput.slo import SLOTargets
+from baton.policy.service_profile import decode_profile
+from baton.sim.replay.costs import Costs
+from baton.sim.replay.setup import ReplaySetup
+from baton.sim.simulate.hardware import MachineCosts, machine
+
+HARDWARE_DEFAULTS = (
+    "worker.batch_policy=sarathi",
+    "worker.max_batch_tokens=1048576",
+    "worker.max_num_seqs=4096",
+    "worker.max_reservations=16384",
+    "transfer.chunk_nbytes=1099511627776",
+    "transfer.credit_nbytes=1099511627776",
+    "transfer.checksum=false",
+    "transfer.retry_ms=5000",
+    "transfer.lease_ms=120000",
+    "transfer.capability_ttl_ms=120000",
+    "cache.copy_timeout_ms=120000",
+    "cache.max_copies=256",
+    "router.max_waiting_requests=1000000",
+    "router.max_pending_tokens=4000000000",
+    "router.ttft_budget_ms=36000000",
+    "router.attempt_timeout_ms=36000000",
+    "router.batch_timeout_ms=36000000",
+    "router.decode_stall_ms=36000000",
+    "router.heartbeat_ms=1000",
+)
+"""Of a named machine: one whole prompt in a step, one chunk for each layer group, and the bounds
+that refuse work on a small machine out of the way. `--config` and `--set` win over them."""
+
+
+class TraceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which requests, and when."""
+
+    path: Path
+    format: str = "auto"
+    num: int | None = None
+    """Only the first so many of the file."""
+    tick_ms: int = 0
+    """Spread arrivals that share a time stamp over so many milliseconds; 0: leave them."""
+    speed: float = 1.0
+    """Arrivals come so many times faster."""
+    max_output: int | None = None
+    """Cut longer answers; 1 leaves a decode side next to nothing to do."""
+    whole_blocks: bool = False
+    """Prompts end with the last block that has a hash id, and one token more."""
+    concurrency: int = 0
+    """Requests that are open at once, whatever their arrivals say; 0: by arrival."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.speed < math.inf:
+            raise ConfigError(f"--speed {self.speed:g}: a finite number above 0")
+        if self.tick_ms < 0:
+            raise ConfigError(f"--tick {self.tick_ms}: milliseconds, 0 or more")
+        if self.concurrency < 0:
+            raise ConfigError(f"--closed-loop {self.concurrency}: requests at once, 1 or more")
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a simulation depends on; equal plans give equal results."""
+
+    trace: TraceOptions
+    setup: ReplaySetup
+    hardware: str
+    """Name of the machine, or the profile's model and digest."""
+    config_digest: str
+    max_model_len: int = 0
+    """0: as long as the longest request."""
+    targets: SLOTargets | None = None
+
+
+def read_config(
+    config: Path | None, overrides: list[str], *, is_named_hardware: bool
+) -> BatonConfig:
+    """File, then flags; on a named machine both stand on its own defaults.
+
+    A file is read alone first, so that an error in it names the file; only then its keys are laid
+    over the defaults.
+    """
+    if not is_named_hardware:
+        return load_config(config, overrides)
+    if config is None:
+        return load_config(None, [*HARDWARE_DEFAULTS, *overrides])
+    given = load_config(config, overrides)
+    standing, plain = load_config(None, list(HARDWARE_DEFAULTS)), BatonConfig()
+    changes = {}
+    for section in plain.__struct_fields__:
+        ours, base = getattr(given, section), getattr(plain, section)
+        moved = {
+            name: getattr(ours, name)
+            for name in ours.__struct_fields__
+            if getattr(ours, name) != getattr(base, name)
+        }
+        changes[section] = msgspec.structs.replace(getattr(standing, section), **moved)
+    return msgspec.structs.replace(standing, **changes)
+
+
+def costs_of(
+    hardware: str | None, profile: Path | None, mfu: float | None, bandwidth: float | None
+) -> tuple[Costs, str]:
+    """The machine to simulate, and its name."""
+    if (hardware is None) == (profile is None):
+        raise ConfigError(
+            "name one machine: --hardware NAME, or --profile FILE measured by `baton profile`"
+        )
+    if hardware is not None:
+        chosen = machine(hardware, mfu=mfu, link_gbytes_per_s=bandwidth)
+        text = f"{chosen.name}, MFU {chosen.mfu:g}, link {chosen.link_gbytes_per_s:g} GB/s"
+        return MachineCosts(chosen), text
+    assert profile is not None
+    for flag, value in (("--mfu", mfu), ("--bandwidth", bandwidth)):
+        if value is not None:
+            raise ConfigError(f"{flag} belongs to --hardware; a profile has measured it")
+    try:
+        data = profile.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--profile {profile}: cannot be read: {error.strerror}") from error
+    measured = decode_profile(data, str(profile))
+    name = f"{measured.subject.identity.model}, profile of {measured.measured_at}"
+    return measured, name
+
+
+def block_counts(blocks: int | None, cache_tokens: int | None, block_size: int) -> int:
+    """K/V blocks of each worker that keeps history; 0: what `worker.kv_nbytes` buys."""
+    if blocks is not None and cache_tokens is not None:
+        raise ConfigError("--blocks and --cache-tokens say the same; give one of them")
+    if blocks is not None and blocks < 2:
+        raise ConfigError(f"--blocks {blocks}: a worker needs at least 2")
+    if cache_tokens is None:
+        return blocks or 0
+    if cache_tokens < 2 * block_size:
+        raise ConfigError(
+            f"--cache-tokens {cache_tokens}: less than two blocks of {block_size} tokens"
+        )
+    return cache_tokens // block_size
