@@ -18,6 +18,8 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     transfer_overhead_us: float = 0.0
     prefill_us_per_pair: float = 0.0
     """Of each causal (query, key) pair, beside the cost of its row; 0 where it does not show."""
+    decode_us_per_sequence: float = 0.0
+    """What one more sequence adds to a decode step; 0 where it does not show."""
 
     def plausible(self) -> "Rates":
         """The same, with 0 (not measured) for what no clock can have measured."""
