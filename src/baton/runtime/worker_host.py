@@ -9,7 +9,7 @@ from baton import __version__
 from baton.core import effects, events
 from baton.core.effects import Effect
 from baton.core.events import Event
-from baton.core.messages import Hello, Load, PeerDown, PeerUp, Refused, Welcome
+from baton.core.messages import ClearCache, Hello, Load, PeerDown, PeerUp, Refused, Welcome
 from baton.core.request import SamplingParams
 from baton.core.snapshot import Rates, WorkerInfo
 from baton.core.work import Batch, WorkItem
@@ -194,6 +194,8 @@ class WorkerHost:
                 case Welcome(epoch=epoch) if epoch == self._spec.epoch and self._greeting:
                     self._greeting.cancel()
                     self._greeting = None
+                case ClearCache(generation=generation) if envelope.sender_id == ROUTER:
+                    self._tiers.clear(generation)
                 case Refused(reason=reason):
                     self._refused = reason
                     self.stop()

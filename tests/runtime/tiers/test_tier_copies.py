@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 import xxhash
-from tier_rig import LAYOUT, NUM_BLOCKS, NUM_SLOTS, TierRig, model, name, order
+from tests.runtime.tiers.tier_rig import LAYOUT, NUM_BLOCKS, NUM_SLOTS, TierRig, model, name, order
 
 from baton.core.cache import Tier
 from baton.core.effects import DropBlock

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tier_rig import LAYOUT, NUM_SLOTS, TierRig, model, name, order
+from tests.runtime.tiers.tier_rig import LAYOUT, NUM_SLOTS, TierRig, model, name, order
 
 from baton.config import CacheConfig
 from baton.core.cache import Tier
@@ -66,6 +66,23 @@ def test_only_the_newest_generation_is_found_and_older_files_go(tmp_path):
     rig.close()
     assert recovered(tmp_path) == (6, [name(3)], 3)
     assert {path.name for path in rig.folder.iterdir()} == {"lock", rig.file(3).name}
+
+
+def test_a_clear_is_remembered_although_it_leaves_no_file(tmp_path):
+    rig = TierRig(tmp_path)
+    store(rig, 1, 2, generation=3)
+    rig.copier.raise_floor(5)
+    rig.close()
+    assert recovered(tmp_path) == (5, [], 2)
+    assert recovered(tmp_path) == (5, [], 0)
+    rig = TierRig(tmp_path)
+    store(rig, 1, generation=5)
+    store(rig, 2, generation=4)
+    (rig.folder / "generation.half").write_text("torn")
+    rig.close()
+    assert recovered(tmp_path) == (5, [name(1)], 1)
+    (rig.folder / "generation").write_text("?")
+    assert recovered(tmp_path) == (5, [name(1)], 0)
 
 
 def test_what_no_longer_fits_goes_oldest_first(tmp_path):

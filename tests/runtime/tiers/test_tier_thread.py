@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tier_rig import LAYOUT, NUM_BLOCKS, TierRig, name, order
+from tests.runtime.tiers.tier_rig import LAYOUT, NUM_BLOCKS, TierRig, name, order
 
 from baton.core.cache import Tier
 from baton.core.effects import CopyBlock, DropBlock

@@ -79,6 +79,11 @@ class TierCopier:
         elif effect.tier is Tier.DISK:
             self._disk_tier.remove(effect.block_hash)
 
+    def raise_floor(self, generation: int) -> None:
+        """What outlives the worker remembers that lower generations were cleared."""
+        if self._disk is not None:
+            self._disk.raise_floor(generation)
+
     def _layers(self, tier: Tier, slot: int) -> Bytes:
         return (self._memory if tier is Tier.MEMORY else self._host_tier).layers(slot)
 

@@ -38,6 +38,10 @@ class DiskTier:
         """What earlier lives left; everything else that looks like a block is removed."""
         return self._folder.scan(self._layout_digest, self._origin, self._nbytes, self._max_blocks)
 
+    def raise_floor(self, generation: int) -> None:
+        """Blocks of a lower generation may not be recovered any more."""
+        self._folder.raise_floor(generation)
+
     def store(self, block_hash: bytes, generation: int, layers: Bytes) -> int:
         """Write a block and return the checksum of its bytes."""
         runs = list(layers)

@@ -14,6 +14,7 @@ from baton.runtime.tiers.block_file import HEADER_NBYTES, BlockHeader
 from baton.runtime.tiers.miss import MissKind, TierMiss
 
 _LOCK = "lock"
+_FLOOR = "generation"
 _BLOCK_NAME = re.compile(r"[0-9a-f]{32}\.kv")
 _HALF_NAME = re.compile(r"[0-9a-f]{32}\.kv\.half")
 _REMEDY = "name a directory that this user may write, or set cache.disk_nbytes=0 and cache.disk_dir"
@@ -72,6 +73,22 @@ class TierFolder:
         """Where it is written."""
         return self.path / f"{block_hash.hex()}.kv.half"
 
+    def floor(self) -> int:
+        """The highest generation that `raise_floor` was told, 0 without any."""
+        try:
+            return int((self.path / _FLOOR).read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def raise_floor(self, generation: int) -> None:
+        """Remember that everything below was cleared, for lives and deployments to come.
+
+        Of files alone nothing would be left to tell it: the clear removes them.
+        """
+        half = self.path / f"{_FLOOR}.half"
+        half.write_text(f"{generation}\n")
+        half.rename(self.path / _FLOOR)
+
     def scan(self, layout_digest: str, origin: str, nbytes: int, max_blocks: int) -> Recovered:
         """Keep what this worker could load, newest generation only, and remove all other blocks.
 
@@ -89,6 +106,7 @@ class TierFolder:
                 except (TierMiss, OSError):
                     removed[entry.name] += 1
         generation = max((header.generation for _, header in kept), default=0)
+        generation = max(generation, self.floor())
         kept.sort(key=lambda item: (item[1].generation == generation, item[0]))
         num_current = sum(header.generation == generation for _, header in kept)
         first = len(kept) - min(num_current, max_blocks)

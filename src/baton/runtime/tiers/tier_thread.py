@@ -7,11 +7,19 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from baton.core.effects import CopyBlock, DropBlock
 from baton.core.events import BlockCopied, Event
+from baton.runtime.notice import notice
 from baton.runtime.tiers.copier import TierCopier, is_load
 from baton.runtime.tiers.miss import TierMiss
+
+
+class CacheFloor(NamedTuple):
+    """History of a lower generation was cleared."""
+
+    generation: int
 
 
 class TierThread:
@@ -38,11 +46,12 @@ class TierThread:
         self._done: deque[tuple[BlockCopied, str]] = deque()
         self._is_waking = False
         self.counters: Counter[str] = Counter()
-        self._jobs: queue.SimpleQueue[CopyBlock | DropBlock | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[CopyBlock | DropBlock | CacheFloor | None]
+        self._jobs = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="baton-tiers", daemon=True)
         self._thread.start()
 
-    def submit(self, job: CopyBlock | DropBlock) -> None:
+    def submit(self, job: CopyBlock | DropBlock | CacheFloor) -> None:
         """Queue a copy or a drop. Drops wait their turn too: a name may be stored again behind."""
         self._jobs.put(job)
 
@@ -57,6 +66,8 @@ class TierThread:
             while (job := self._jobs.get()) is not None:
                 if isinstance(job, DropBlock):
                     self._copier.drop(job)
+                elif isinstance(job, CacheFloor):
+                    self._raise_floor(job.generation)
                 elif not self._closing:
                     self._tell(*self._copy(job))
         except BaseException as error:
@@ -64,6 +75,12 @@ class TierThread:
                 reason = f"the tier thread ended: {type(error).__name__}: {error}"
                 self._loop.call_soon_threadsafe(self._lost, reason)
             raise
+
+    def _raise_floor(self, generation: int) -> None:
+        try:
+            self._copier.raise_floor(generation)
+        except OSError as error:
+            notice("tiers", f"generation {generation} cannot be written down: {error}")
 
     def _copy(self, job: CopyBlock) -> tuple[BlockCopied, str]:
         """The answer, and the counter of what became of it."""

@@ -17,7 +17,7 @@ from baton.runtime.tiers.copier import TierCopier
 from baton.runtime.tiers.disk_tier import DiskTier
 from baton.runtime.tiers.host_tier import HostTier
 from baton.runtime.tiers.memory_tier import MemoryTier, Stager
-from baton.runtime.tiers.tier_thread import TierThread
+from baton.runtime.tiers.tier_thread import CacheFloor, TierThread
 
 
 class WorkerTiers:
@@ -54,7 +54,7 @@ class WorkerTiers:
             disk = DiskTier(cache.disk_dir, spec.worker_id, model, capacity.num_disk_blocks)
             found = disk.recover()
             self._num_removed = found.num_removed
-            if found.entries:
+            if found.entries or found.generation:
                 self.recovered = TierRecovered(
                     tier=Tier.DISK, generation=found.generation, entries=found.entries
                 )
@@ -78,6 +78,11 @@ class WorkerTiers:
         """Queue it behind what was ordered before."""
         assert self._thread is not None, "the node knows that there is no lower tier"
         self._thread.submit(effect)
+
+    def clear(self, generation: int) -> None:
+        """The router has cleared the cache: what outlives this worker has to remember it."""
+        if self._thread is not None:
+            self._thread.submit(CacheFloor(generation))
 
     def counters(self) -> dict[str, int]:
         """Named outcomes so far."""
