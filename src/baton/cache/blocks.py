@@ -1,31 +1,37 @@
 """Block pool: every block is free, used, cached or quarantined, and the four sum to the total."""
 
 import heapq
-from collections import Counter, OrderedDict
+from collections import Counter
 
 from baton.cache.changes import ChangeLog
+from baton.cache.eviction import LRU, EvictionPolicy
+from baton.cache.history import History
 from baton.core.cache import Tier
 
 
 class BlockPool:
     """Reference counts and the hash index of one worker's K/V blocks.
 
-    A used block has references. A cached block has none but holds named, immutable history and is
-    evicted least recently used first. A quarantined block belongs to an aborted transfer whose
-    writers are not proven quiet; it can be neither read nor reused.
+    A used block has references. A cached block has none but holds named, immutable history, which
+    is evicted in the order of the policy, the end of a prompt before its beginning. A quarantined
+    block belongs to an aborted transfer whose writers are not proven quiet; it can be neither read
+    nor reused.
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, policy: EvictionPolicy | None = None) -> None:
         assert num_blocks > 0
         self.num_blocks = num_blocks
         self._free = list(range(num_blocks))  # a heap: low ids first keeps runs contiguous
         self._references = [0] * num_blocks
-        self._hash_of: list[bytes | None] = [None] * num_blocks
-        self._block_of: dict[bytes, int] = {}
-        self._cached: OrderedDict[int, None] = OrderedDict()
+        self.history = History(num_blocks, policy or LRU())
+        self._names = self.history.names
         self._quarantined: set[int] = set()
+        self._barred: set[int] = set()
         self.num_evicted = 0
         self.changes = ChangeLog()
+        self.notes_idle = False
+        """Somebody takes the blocks that become idle history, so they are noted."""
+        self._idle: dict[int, None] = {}
 
     @property
     def num_free(self) -> int:
@@ -35,7 +41,7 @@ class BlockPool:
     @property
     def num_cached(self) -> int:
         """Blocks holding history that nobody references."""
-        return len(self._cached)
+        return self.history.num_idle
 
     @property
     def num_quarantined(self) -> int:
@@ -49,8 +55,8 @@ class BlockPool:
 
     @property
     def num_available(self) -> int:
-        """Blocks that an allocation could take: free, or cached and evictable."""
-        return self.num_free + self.num_cached
+        """Blocks that an allocation could take: free, or cached and nothing below it is used."""
+        return len(self._free) + self.history.num_reclaimable
 
     def allocate(self, count: int) -> list[int] | None:
         """Take `count` blocks with one reference each, evicting history; None if too few."""
@@ -60,64 +66,108 @@ class BlockPool:
             self._evict_one()
         blocks = [heapq.heappop(self._free) for _ in range(count)]
         for block in blocks:
-            assert self._references[block] == 0 and self._hash_of[block] is None
+            assert self._references[block] == 0 and self._names[block] is None
             self._references[block] = 1
         return blocks
 
     def _evict_one(self) -> None:
-        block, _ = self._cached.popitem(last=False)
-        self._forget(block)
+        evicted = self.history.pop()
+        assert evicted is not None, "what is reclaimable has a leaf"
+        block, block_hash = evicted
+        self.changes.removed(Tier.MEMORY, block_hash)
+        self._idle.pop(block, None)
         heapq.heappush(self._free, block)
         self.num_evicted += 1
 
-    def _forget(self, block: int) -> None:
-        block_hash = self._hash_of[block]
-        if block_hash is not None:
-            self._hash_of[block] = None
-            if self._block_of.get(block_hash) == block:
-                del self._block_of[block_hash]
-                self.changes.removed(Tier.MEMORY, block_hash)
-
     def lookup(self, block_hash: bytes) -> int | None:
         """The block that holds this named history, if any."""
-        return self._block_of.get(block_hash)
+        return self.history.lookup(block_hash)
 
-    def acquire(self, block: int) -> None:
-        """Pin a cached or used block."""
+    def acquire(self, block: int, *, used: bool = True) -> None:
+        """Pin a cached or used block; a copy to another tier reads it and is no use of it."""
         assert block not in self._quarantined
         if self._references[block] == 0:
-            del self._cached[block]
+            assert self._names[block] is not None, f"block {block} is free"
+            self.history.hold(block)
         self._references[block] += 1
+        if used:
+            self.history.use(block)
 
-    def release(self, block: int) -> None:
+    def release(self, block: int, *, used: bool = True) -> None:
         """Drop one reference; the last one turns the block into history, or frees it."""
-        assert self._references[block] > 0, f"block {block} is not referenced"
-        self._references[block] -= 1
-        if self._references[block]:
+        left = self._references[block] - 1
+        assert left >= 0, f"block {block} is not referenced"
+        self._references[block] = left
+        if self._names[block] is None:
+            if not left:
+                self._free_now(block)
             return
-        if self._hash_of[block] is None:
-            heapq.heappush(self._free, block)
-        else:
-            self._cached[block] = None
+        if used:
+            self.history.touch(block)
+        if left:
+            return
+        self.history.let_go(block)
+        if used and self.notes_idle:
+            self._idle[block] = None
 
-    def name(self, block: int, block_hash: bytes) -> None:
-        """Publish a full, final block under its hash; a second holder of a name stays unnamed."""
+    def _free_now(self, block: int) -> None:
+        self._barred.discard(block)
+        heapq.heappush(self._free, block)
+
+    def name(
+        self, block: int, block_hash: bytes, parent: bytes | None = None, depth: int = 0
+    ) -> bool:
+        """Publish a full, final block under its hash, `depth` blocks after the start of its prompt.
+
+        A second holder of a name stays unnamed. False when the name is of no use here: what stands
+        before it is not named, or the block's rows are older than the cache's generation.
+        """
         assert self._references[block] > 0 and block not in self._quarantined
-        if self._hash_of[block] is None and block_hash not in self._block_of:
-            self._hash_of[block] = block_hash
-            self._block_of[block_hash] = block
+        held = self.history.lookup
+        if block in self._barred or (parent is not None and held(parent) is None):
+            return False
+        if self._names[block] is None and held(block_hash) is None:
+            self.history.insert(block, block_hash, parent, depth)
             self.changes.stored(Tier.MEMORY, block_hash)
+        return True
+
+    def unname(self, block: int) -> None:
+        """A block is history no more: free if nobody reads it, else private to its readers."""
+        block_hash = self.history.hash_of(block)
+        assert block_hash is not None
+        self.history.forget(block)
+        self.changes.removed(Tier.MEMORY, block_hash)
+        self._idle.pop(block, None)
+        if not self._references[block]:
+            self._free_now(block)
+
+    def clear(self) -> None:
+        """Nothing is history any more, and nothing that is in use now will ever be."""
+        for block_hash in self.history:
+            self.changes.removed(Tier.MEMORY, block_hash)
+        idle = self.history.cold_first()
+        self.history.clear()
+        self._idle = {}
+        for block in idle:
+            self._free_now(block)
+        self._barred = {block for block, count in enumerate(self._references) if count}
+        self._barred |= self._quarantined
+
+    def take_idle(self) -> list[int]:
+        """Blocks that became history and were not taken before, shallow ones first."""
+        taken, self._idle = self._idle, {}
+        return sorted(taken, key=lambda block: (self.history.depth(block), block))
 
     def quarantine(self, block: int) -> None:
         """Take a used block with one reference out of circulation until its writers are quiet."""
-        assert self._references[block] == 1 and self._hash_of[block] is None
+        assert self._references[block] == 1 and not self.is_named(block)
         self._references[block] = 0
         self._quarantined.add(block)
 
     def end_quarantine(self, block: int) -> None:
         """Its writers are proven quiet: the block is free again, its content worthless."""
         self._quarantined.remove(block)
-        heapq.heappush(self._free, block)
+        self._free_now(block)
 
     def num_references(self, block: int) -> int:
         """How many block tables hold this block."""
@@ -125,7 +175,7 @@ class BlockPool:
 
     def is_named(self, block: int) -> bool:
         """True when the block is published history, which nobody may write."""
-        return self._hash_of[block] is not None
+        return self._names[block] is not None
 
     def is_quarantined(self, block: int) -> bool:
         """True when an aborted transfer's writers are not proven quiet."""
@@ -137,7 +187,7 @@ class BlockPool:
         return [
             ("free",) * free[block]
             + ("used",) * (self._references[block] > 0)
-            + ("cached",) * (block in self._cached)
+            + ("cached",) * self.history.is_idle(block)
             + ("quarantined",) * (block in self._quarantined)
             for block in range(self.num_blocks)
         ]
@@ -146,6 +196,7 @@ class BlockPool:
         """Assert the accounting invariant; cheap enough for idle moments and tests."""
         used = sum(1 for count in self._references if count)
         assert used == self.num_used, (used, self.num_used)
-        assert not (self._quarantined & set(self._cached))
-        for block_hash, block in self._block_of.items():
-            assert self._hash_of[block] == block_hash
+        idle = set(self.history.cold_first())
+        assert not self._quarantined & idle
+        assert not any(self._references[block] for block in idle)
+        self.history.check()

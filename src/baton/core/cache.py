@@ -62,6 +62,18 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
     generation: int
 
 
+class Address(msgspec.Struct, frozen=True, array_like=True):
+    """Physical location of one block: whose, in which life, where. It says nothing of its content.
+
+    A slot of MEMORY is a pool block; slots of other tiers count from 0 in their own space.
+    """
+
+    owner: str
+    epoch: int
+    tier: Tier
+    slot: int
+
+
 class TierLoad(msgspec.Struct, frozen=True, array_like=True):
     """One tier of one worker at one moment."""
 

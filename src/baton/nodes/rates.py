@@ -7,7 +7,7 @@ from baton.core.work import Batch, BatchResult
 _WEIGHT = 0.2
 
 
-class _Ratio:
+class Ratio:
     """Smoothed numerator over smoothed denominator, so that small samples weigh little."""
 
     def __init__(self, initial: float, weight: float) -> None:
@@ -15,6 +15,7 @@ class _Ratio:
         self._below = weight if initial else 0.0
 
     def observe(self, above: float, below: float) -> None:
+        """One more sample."""
         if not self._below:
             self._above, self._below = above, below
             return
@@ -23,6 +24,7 @@ class _Ratio:
 
     @property
     def value(self) -> float:
+        """The smoothed ratio; 0 until there is a sample."""
         return self._above / self._below if self._below else 0.0
 
 
@@ -30,9 +32,9 @@ class RateMeter:
     """Moving averages; transfer and prefill constants start from the host's own measurement."""
 
     def __init__(self, initial: Rates) -> None:
-        self._prefill = _Ratio(initial.prefill_us_per_token, 64.0)
-        self._decode = _Ratio(initial.decode_step_us, 1.0)
-        self._transfer = _Ratio(initial.transfer_bytes_per_us, 100.0)
+        self._prefill = Ratio(initial.prefill_us_per_token, 64.0)
+        self._decode = Ratio(initial.decode_step_us, 1.0)
+        self._transfer = Ratio(initial.transfer_bytes_per_us, 100.0)
         self._overhead_us = initial.transfer_overhead_us
 
     def step(self, result: BatchResult, batch: Batch) -> None:

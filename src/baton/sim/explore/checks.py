@@ -122,11 +122,12 @@ def _check_sum(node: Worker) -> None:
     """Free, used, cached and quarantined are disjoint and are everything."""
     pool = node.context.memory.pool
     used = [block for block, count in enumerate(pool._references) if count]
-    kinds = [*pool._free, *used, *pool._cached, *pool._quarantined]
+    cached = pool.history.cold_first()
+    kinds = [*pool._free, *used, *cached, *pool._quarantined]
     require(
         sorted(kinds) == list(range(pool.num_blocks)),
         f"{node.context.worker_id}: free {sorted(pool._free)} + used {used} + cached "
-        f"{list(pool._cached)} + quarantined {sorted(pool._quarantined)} is not the pool",
+        f"{cached} + quarantined {sorted(pool._quarantined)} is not the pool",
     )
 
 

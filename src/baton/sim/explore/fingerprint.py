@@ -41,7 +41,7 @@ EXCLUDED: dict[str, frozenset[str]] = {
     "CreditWindow": frozenset({"peak_nbytes"}),
     "CapabilityIssuer": frozenset({"_signer"}),
     "CapabilityGate": frozenset({"_verifier", "_max_ttl_us", "_max_nonces"}),
-    "MemPool": frozenset({"layout", "_identity"}),
+    "MemPool": frozenset({"layout", "_identity", "num_hits"}),
 }
 """Attributes that cannot influence behaviour, by class."""
 
@@ -144,7 +144,8 @@ def _pool(pool: BlockPool) -> object:
         "pool",
         tuple(sorted(pool._free)),
         tuple(pool._references),
-        tuple(pool._hash_of),
-        tuple(pool._cached),
+        tuple(pool.history.hash_of(block) for block in range(pool.num_blocks)),
+        tuple(pool.history.cold_first()),
         tuple(sorted(pool._quarantined)),
+        tuple(sorted(pool._barred)),
     )
