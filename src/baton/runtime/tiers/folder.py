@@ -85,6 +85,8 @@ class TierFolder:
 
         Of files alone nothing would be left to tell it: the clear removes them.
         """
+        if generation <= self.floor():
+            return  # the word is repeated until it is heard
         half = self.path / f"{_FLOOR}.half"
         half.write_text(f"{generation}\n")
         half.rename(self.path / _FLOOR)
