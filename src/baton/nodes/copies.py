@@ -228,6 +228,11 @@ class Copies:
         )  # fmt: skip
         self._on_end(copy)
 
+    def give_up_all(self, reason: str) -> None:
+        """No copy that is under way may be inserted."""
+        for copy in list(self):
+            self._give_up(copy, reason)
+
     def on_worker_lost(self, worker_id: str, epoch: int) -> None:
         """Neither a dead source nor a dead destination ends a copy by itself."""
         for copy in list(self):

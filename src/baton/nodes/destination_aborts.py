@@ -72,6 +72,12 @@ class DestinationAborts:
             if grant.route_epoch < route_epoch and not grant.fence.colocated:
                 self.abort(incoming, "routes_revoked")
 
+    def on_cache_cleared(self) -> None:
+        """History that was read before the clear may not be named after it."""
+        for incoming in list(self._table.by_transfer.values()):
+            if incoming.transfer.grant.is_copy:
+                self.abort(incoming, "cache_cleared")
+
     def abort(self, incoming: Incoming, reason: str) -> None:
         """Stop everything of a transfer; the first reason counts."""
         transfer, fence, context = incoming.transfer, incoming.fence, self._context

@@ -1,5 +1,7 @@
 """Streams: tokens arrive in index order, once each, and the end comes after the last of them."""
 
+from collections.abc import Callable
+
 from baton.core.delivery import Finished, Started, Tokens
 from baton.core.ids import Fence
 from baton.core.messages import Done, DoneAck, Published, Resync, TokenRows
@@ -13,8 +15,11 @@ from baton.protocol.request import RequestInput, RequestState
 class Streams:
     """Owns a request from publication to its end."""
 
-    def __init__(self, context: RouterContext) -> None:
+    def __init__(
+        self, context: RouterContext, on_finished: Callable[[RequestRecord], None]
+    ) -> None:
         self._context = context
+        self._on_finished = on_finished
 
     def on_published(self, record: RequestRecord, message: Published) -> None:
         """Decode has started; the client learns the mode once."""
@@ -109,6 +114,7 @@ class Streams:
         context.send(fence.destination_id, DoneAck(fence=fence))
         context.finished_at.append(context.now_us)
         context.counters["finished"] += 1
+        self._on_finished(record)
         context.end(
             record,
             Finished(
