@@ -16,6 +16,9 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     decode_step_us: float = 0.0
     transfer_bytes_per_us: float = 0.0
     transfer_overhead_us: float = 0.0
+    """Of one chunk, from end to end: its order, and what the event loop does for it."""
+    transfer_run_us: float = 0.0
+    """Of one more contiguous stretch in the same order."""
     prefill_us_per_pair: float = 0.0
     """Of each causal (query, key) pair, beside the cost of its row; 0 where it does not show."""
     decode_us_per_sequence: float = 0.0

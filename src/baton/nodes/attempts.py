@@ -99,6 +99,7 @@ class Attempts:
             record.num_tokens,
             transfer.chunk_nbytes,
             rates,
+            transfer.credit_nbytes,
         ).schedule
 
     # -- answers -------------------------------------------------------------------------------

@@ -16,12 +16,19 @@ from baton.policy.batching.view import BatchLimits, Entry, QueueView, Rows
 class EngineQueue:
     """Sequences that want rows computed. Blocks of an ended sequence outlive the batch in flight.
 
-    `admit` gives a waiting sequence its blocks, or returns False when memory is short.
+    `admit` gives a waiting sequence its blocks, or returns False when memory is short. `on_waiting`
+    hears of each prompt that is queued; one that is loading is not shown to the policy.
     """
 
-    def __init__(self, context: WorkerContext, admit: Callable[[Sequence], bool]) -> None:
+    def __init__(
+        self,
+        context: WorkerContext,
+        admit: Callable[[Sequence], bool],
+        on_waiting: Callable[[Sequence], object] = lambda _: None,
+    ) -> None:
         self._context = context
         self._admit = admit
+        self._on_waiting = on_waiting
         self.policy = POLICIES[context.worker.batch_policy]
         self._limits = _limits(context)
         self.waiting: dict[str, Sequence] = {}
@@ -36,6 +43,7 @@ class EngineQueue:
         """Queue a sequence whose prompt is to be computed here."""
         self._arrive(sequence)
         self.waiting[sequence.key] = sequence
+        self._on_waiting(sequence)
 
     def add_decode(self, sequence: Sequence) -> None:
         """A sequence with a published entry and one pending token."""
@@ -86,8 +94,11 @@ class EngineQueue:
             sequence.in_batch = True
             sequence.num_iterations += 1
             self.members[key] = sequence
+            start, end = sequence.num_computed, sequence.num_computed + num_rows
+            is_active = self._context.memory.is_active(sequence.block_table, start, end)
+            assert is_active, f"{key} would write history"
             items.append(sequence.work(num_rows))
-            report_layers |= key in self.waiting and not sequence.fence.colocated
+            report_layers |= key in self.waiting and sequence.streams_layers
         self._pass_over()
         self._num_batches += 1
         self.batch_started_us = self._context.now_us
@@ -102,7 +113,7 @@ class EngineQueue:
         Only who is chosen takes blocks, and the prefix that it finds leaves room for others.
         """
         decodes = [self._entry(sequence) for sequence in self.running.values()]
-        prefills = {key: self._entry(sequence) for key, sequence in self.waiting.items()}
+        prefills = {k: self._entry(s) for k, s in self.waiting.items() if not s.is_loading}
         while True:
             view = QueueView(decodes=decodes, prefills=list(prefills.values()))
             chosen = self.policy.select(view, self._limits)

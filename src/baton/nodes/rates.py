@@ -36,6 +36,7 @@ class RateMeter:
         self._decode = Ratio(initial.decode_step_us, 1.0)
         self._transfer = Ratio(initial.transfer_bytes_per_us, 100.0)
         self._overhead_us = initial.transfer_overhead_us
+        self._run_us = initial.transfer_run_us
 
     def step(self, result: BatchResult, batch: Batch) -> None:
         """Learn from a phase-pure step; a mixed one says nothing about either phase alone."""
@@ -59,4 +60,5 @@ class RateMeter:
             decode_step_us=self._decode.value,
             transfer_bytes_per_us=self._transfer.value,
             transfer_overhead_us=self._overhead_us,
+            transfer_run_us=self._run_us,
         )

@@ -36,6 +36,11 @@ class Sequence:
         self.num_passed_over = 0
         """Steps since its last rows that ran without it."""
         self.num_preemptions = 0
+        self.is_loading = False
+        """It waits for blocks of its prefix to come up from a lower tier."""
+        self.num_loads = 0
+        self.streams_layers = False
+        """Each layer's rows are sent as soon as a step has them, so the engine has to say when."""
         self.ended = ""
         """Why the sequence ended; set while a running batch may still write its blocks."""
 

@@ -2,7 +2,7 @@
 
 from baton.core.effects import DigestChunk, MoveChunk
 from baton.core.events import ChunkDigested, ChunkMoved
-from baton.core.ids import Direction, Fence
+from baton.core.ids import Direction, Fence, Schedule
 from baton.core.messages import (
     Accepted,
     Authorized,
@@ -78,6 +78,7 @@ class SourceSide:
             outputs=outputs,
             hashes=context.memory.hashes(message.request, message.request.prompt_token_ids),
         )
+        sequence.streams_layers = message.grant.schedule is Schedule.LAYER
         job = SourceJob(sequence, message)
         if message.grant.is_copy and not self._open_copy(job):
             context.counters["absent_prefixes"] += 1
@@ -182,10 +183,10 @@ class SourceSide:
                 top_logprobs=sampled.top_logprobs,
                 logits_digest=sampled.logits_digest,
             )
-            self._context.memory.insert(
-                sequence.block_table, sequence.hashes, len(sequence.hashes)
-            )
+            self._context.memory.insert(sequence.block_table, sequence.hashes, len(sequence.hashes))
             job.transfer.mark_complete()
+            if not sequence.streams_layers:
+                self._context.trace("last_layer_ready", job.fence)
             self._context.trace("prefill_done", job.fence, num_tokens=len(sequence.tokens))
         self._send_ready(job)
         self._try_seal(job)

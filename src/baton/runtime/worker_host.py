@@ -4,12 +4,22 @@ import asyncio
 import os
 
 import msgspec
+from msgspec.structs import replace
 
 from baton import __version__
 from baton.core import effects, events
 from baton.core.effects import Effect
 from baton.core.events import Event
-from baton.core.messages import ClearCache, Hello, Load, PeerDown, PeerUp, Refused, Welcome
+from baton.core.messages import (
+    ClearCache,
+    Hello,
+    Load,
+    PeerDown,
+    PeerUp,
+    Prefill,
+    Refused,
+    Welcome,
+)
 from baton.core.request import SamplingParams
 from baton.core.snapshot import Rates, WorkerInfo
 from baton.core.work import Batch, WorkItem
@@ -18,6 +28,7 @@ from baton.engine.staging import Staging
 from baton.errors import BatonError, RemoteProtocolError
 from baton.nodes.context import ROUTER
 from baton.nodes.worker import Worker
+from baton.runtime.chunk_cost import LoopTime
 from baton.runtime.clock import now_us
 from baton.runtime.dataplane import Arena
 from baton.runtime.descriptors import DescriptorReserve
@@ -77,6 +88,7 @@ class WorkerHost:
             staging=StagingThread(staging, self._loop) if staging else None,
         )
         self._threads = EngineThread(engine, self._loop, self._feed, self._fail)
+        self._loop_time = LoopTime()
         self._node = self._make_node()
 
     def _make_node(self) -> Worker:
@@ -88,6 +100,8 @@ class WorkerHost:
             role=spec.role,
             model=self._engine.info,
             num_blocks=self._num_blocks,
+            num_host_blocks=self._tiers.capacity.num_host_blocks,
+            num_disk_blocks=self._tiers.capacity.num_disk_blocks,
             worker=spec.config.worker,
             cache=spec.config.cache,
             transfer=spec.config.transfer,
@@ -97,6 +111,7 @@ class WorkerHost:
                 prefill_us_per_token=warm_up(self._engine, self._num_blocks),
                 transfer_bytes_per_us=rates.bytes_per_us,
                 transfer_overhead_us=rates.overhead_us,
+                transfer_run_us=rates.run_us,
             ),
         )
 
@@ -119,6 +134,8 @@ class WorkerHost:
         self._channel.connect(ROUTER, self._spec.router_endpoint, self._spec.router_key)
         self._greet()
         receiving = asyncio.create_task(self._receive())
+        if self._tiers.recovered is not None:
+            self._feed(self._tiers.recovered)
         self._feed(events.Tick())
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait([receiving, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -200,6 +217,7 @@ class WorkerHost:
                     self._refused = reason
                     self.stop()
                     return
+            self._loop_time.num_requests += isinstance(envelope.message, Prefill)
             self._feed(events.Received(envelope=envelope))
 
     async def _connect(self, info: WorkerInfo) -> bool:
@@ -259,13 +277,15 @@ class WorkerHost:
         match effect:
             case effects.Send(to=to, message=message):
                 if isinstance(message, Load):
-                    message.snapshot.counters.update(self._host_counters())
+                    message = self._measured(message)
                 self._channel.send(to, message)
             case effects.RunBatch(batch=batch):
                 self._threads.submit(batch)
             case effects.MoveChunk():
+                self._loop_time.num_chunks += effect.write
                 self._move(effect)
             case effects.DigestChunk():
+                self._loop_time.num_chunks += not effect.inward
                 self._mover.digest(effect)
             case effects.CancelIo(reservation_id=reservation_id):
                 self._mover.cancel(reservation_id)
@@ -283,6 +303,14 @@ class WorkerHost:
         live = peer is not None and peer.epoch == effect.peer_epoch
         self._mover.move(effect, peer.num_blocks if peer is not None and live else None)
 
+    def _measured(self, message: Load) -> Load:
+        """The heartbeat with what only the host can count and measure."""
+        snapshot = message.snapshot
+        snapshot.counters.update(self._host_counters())
+        overhead_us = snapshot.rates.transfer_overhead_us + self._loop_time.chunk_us()
+        rates = replace(snapshot.rates, transfer_overhead_us=overhead_us)
+        return Load(snapshot=replace(snapshot, rates=rates))
+
     def _host_counters(self) -> dict[str, int]:
         stats = self._plane.stats()
         flips = self._plane.num_flips if isinstance(self._plane, FaultyPlane) else 0
@@ -293,6 +321,8 @@ class WorkerHost:
             "trace_dropped_events": self._trace.num_dropped,
             "plane_dropped_notifications": stats.dropped_notifications,
             "plane_refused_connections": stats.refused_connections,
+            "plane_orders": stats.orders,
+            "plane_runs": stats.runs,
         }
 
 

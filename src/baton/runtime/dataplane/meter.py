@@ -12,6 +12,7 @@ _BANDWIDTH_MIN_NBYTES = 64 << 10
 """Below this the clock and the interpreter are most of a copy, so it says nothing of bandwidth."""
 _SCRATCH_NBYTES = 8 << 20
 _PROBES = 16
+_RUNS = 256
 
 
 class Meter:
@@ -21,6 +22,7 @@ class Meter:
         self._hashed = hashed
         self._bytes_per_us = 4000.0
         self._overhead_us = 30.0
+        self._run_us = 1.0
 
     def observe(self, nbytes: int, copy_us: float, total_us: float) -> None:
         """Learn from one finished put."""
@@ -30,7 +32,9 @@ class Meter:
 
     def rates(self) -> Rates:
         """Return the present averages."""
-        return Rates(bytes_per_us=self._bytes_per_us, overhead_us=self._overhead_us)
+        return Rates(
+            bytes_per_us=self._bytes_per_us, overhead_us=self._overhead_us, run_us=self._run_us
+        )
 
     def calibrate(self) -> Rates:
         """Replace the built-in guesses by a copy of private memory; takes about 10 ms."""
@@ -43,6 +47,12 @@ class Meter:
             run = slice(probe, probe + 1)
             copy_and_checksum([destination[run]], [source[run]], hashed=self._hashed)
         probed = time.perf_counter()
+        runs = [slice(2 * run, 2 * run + 1) for run in range(_RUNS)]
+        copy_and_checksum(
+            [destination[run] for run in runs], [source[run] for run in runs], hashed=self._hashed
+        )
+        scattered = time.perf_counter()
+        self._run_us = 1e6 * (scattered - probed) / _RUNS
         self._bytes_per_us = _SCRATCH_NBYTES / (1e6 * (copied - started))
         self._overhead_us = 1e6 * (probed - copied) / _PROBES
         return self.rates()

@@ -107,6 +107,8 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_us: float
     overhead_us: float
     """Fixed cost of one put beside its copy, in microseconds."""
+    run_us: float = 0.0
+    """Of one more run in the same put."""
 
 
 class DataPlane(Protocol):

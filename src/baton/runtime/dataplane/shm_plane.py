@@ -24,12 +24,16 @@ _CAPACITY = 8192
 
 
 class PlaneStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts since the start that should stay 0 in a healthy deployment."""
+    """Counts since the start."""
 
     dropped_notifications: int
-    """From workers or epochs that are not connected here."""
+    """From workers or epochs that are not connected here; 0 in a healthy deployment."""
     refused_connections: int
-    """Wrong user, wrong token, or too many."""
+    """Wrong user, wrong token, or too many; 0 in a healthy deployment."""
+    orders: int
+    """Puts of this side: writes of a push, reads of a pull."""
+    runs: int
+    """Contiguous stretches that they copied."""
 
 
 class ShmDataPlane:
@@ -139,10 +143,12 @@ class ShmDataPlane:
         return self._meter.calibrate()
 
     def stats(self) -> PlaneStats:
-        """Return the counts of what was refused."""
+        """Return the counts of what was moved and what was refused."""
         return PlaneStats(
             dropped_notifications=self._receiver.dropped_records,
             refused_connections=self._receiver.refused_connections,
+            orders=self._transfer.num_orders,
+            runs=self._transfer.num_runs,
         )
 
     def close(self) -> None:

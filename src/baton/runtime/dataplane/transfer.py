@@ -71,6 +71,10 @@ class TransferThread:
         pace: Pace | None = None,
     ) -> None:
         self.region: Bytes | None = None
+        self.num_orders = 0
+        """Puts whose bytes were moved."""
+        self.num_runs = 0
+        """Contiguous stretches that were copied for them."""
         self._ledger = ledger
         self._meter = meter
         self._find = find
@@ -166,6 +170,8 @@ class TransferThread:
         if fault:
             return failed(handle, order, PlaneFault.OUT_OF_BOUNDS, fault), 0.0
         runs = coalesce(order.runs)
+        self.num_orders += 1
+        self.num_runs += len(runs)
         sides = local_views(region, runs), remote_views(remote, runs)
         source, destination = sides if order.direction == "write" else (sides[1], sides[0])
         copy_started = time.perf_counter()
