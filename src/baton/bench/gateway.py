@@ -119,6 +119,10 @@ class _Mailbox:
         self.waiting -= 1
 
 
+class _NoPool(msgspec.Struct):
+    """There is no K/V."""
+
+
 class _StubBackend:
     """Delivers the same token for ever, as fast as the engine steps."""
 
@@ -154,6 +158,12 @@ class _StubBackend:
 
     def status(self) -> dict[str, Any]:
         return {}
+
+    def cache(self) -> msgspec.Struct:
+        return _NoPool()
+
+    def clear_cache(self) -> int:
+        return 0
 
     def metrics(self) -> bytes:
         return b""

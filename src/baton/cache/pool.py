@@ -40,6 +40,8 @@ class MemPool:
         self.layout = layout
         self.generation = 0
         """What was named under a lower one is gone, in every tier."""
+        self.num_asked = 0
+        """Blocks that were looked for, so far: those of every prefix that somebody wanted."""
         self.num_hits = 0
         """Blocks that were found in memory, so far."""
         sizes = {Tier.HOST: num_host_blocks, Tier.DISK: num_disk_blocks}
@@ -133,6 +135,7 @@ class MemPool:
     def match(self, hashes: Sequence[bytes], max_blocks: int) -> list[int]:
         """Pin the longest visible prefix, at most `max_blocks` blocks, and return it."""
         pinned: list[int] = []
+        self.num_asked += min(len(hashes), max_blocks)
         if not self._prefix_caching:
             return pinned
         for block_hash in hashes[:max_blocks]:

@@ -16,6 +16,7 @@ from baton.core.messages import Envelope, Hello, Refused
 from baton.core.request import Request
 from baton.core.snapshot import WorkerInfo
 from baton.errors import RemoteProtocolError
+from baton.nodes.cache_view import CacheView, view_cache
 from baton.nodes.context import ROUTER
 from baton.nodes.router import Router
 from baton.runtime.channel import control_endpoint
@@ -129,6 +130,15 @@ class RouterHost:
     def metrics(self) -> bytes:
         """Prometheus text of the router and the workers' last snapshots."""
         return render_metrics(self._node, self.host_counters())
+
+    def cache(self) -> CacheView:
+        """What lives where in the K/V pool."""
+        return view_cache(self._node, now_us())
+
+    def clear_cache(self) -> int:
+        """No history that exists now may be reused; returns the cache's new generation."""
+        self._feed(events.CacheCleared())
+        return self._node.generations.current
 
     def host_counters(self) -> dict[str, int]:
         """Named outcomes of this host, beside those of the node."""

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import msgspec
 import tokenizers
 import uvloop
 from tokenizers import decoders, models, pre_tokenizers, trainers
@@ -68,6 +69,12 @@ def model_info(tokenizer: Tokenizer) -> ModelInfo:
     )
 
 
+class Pool(msgspec.Struct):
+    """What stands for a view of the cache."""
+
+    generation: int
+
+
 class ScriptedBackend:
     """Plays a list of steps per request: deliveries, pauses, exceptions, or hanging for ever.
 
@@ -82,6 +89,7 @@ class ScriptedBackend:
 
     def reset(self) -> None:
         self.not_ready = ""
+        self.generation = 0
         self.submitted: list[Request] = []
         self.cancelled: list[tuple[str, str]] = []
         self.held: set[str] = set()
@@ -154,6 +162,13 @@ class ScriptedBackend:
 
     def status(self) -> dict[str, Any]:
         return {"workers": 2}
+
+    def cache(self) -> msgspec.Struct:
+        return Pool(generation=self.generation)
+
+    def clear_cache(self) -> int:
+        self.generation += 1
+        return self.generation
 
     def metrics(self) -> bytes:
         return b"# TYPE backend_up gauge\nbackend_up 1\n"

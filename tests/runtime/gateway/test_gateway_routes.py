@@ -3,8 +3,9 @@
 import concurrent.futures
 
 import httpx
+import msgspec
 import openai
-from gateway_fakes import MODEL, ScriptedBackend
+from gateway_fakes import CONFIG, MODEL, ScriptedBackend, running_server
 from prometheus_client.parser import text_string_to_metric_families
 
 
@@ -103,3 +104,29 @@ def test_request_ids(http: httpx.Client, backend: ScriptedBackend) -> None:
     assert len(post("x" * 1000).headers["x-request-id"]) == 128
     minted = http.post("/v1/completions", json={"prompt": "x"})
     assert minted.json()["id"] == "cmpl-" + minted.headers["x-request-id"]
+
+
+def test_clearing_the_cache_is_for_operators(http: httpx.Client, backend: ScriptedBackend) -> None:
+    refused = http.post("/cache/clear", json={})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (
+        403,
+        "cache_clear_not_allowed",
+    )
+    assert "gateway.allow_cache_clear" in refused.json()["error"]["message"]
+    assert http.get("/cache").json() == {"generation": backend.generation} == {"generation": 0}
+    assert http.get("/cache/clear").headers["allow"] == "POST"
+
+
+def test_clearing_the_cache_where_it_is_allowed() -> None:
+    config = msgspec.structs.replace(CONFIG, allow_cache_clear=True)
+    with (
+        running_server(config) as served,
+        httpx.Client(base_url=served.url, timeout=10, trust_env=False) as http,
+    ):
+        # What a browser sends across origins without asking clears nothing.
+        for headers in ({}, {"content-type": "text/plain"}):
+            refused = http.post("/cache/clear", content=b"{}", headers=headers)
+            assert (refused.status_code, refused.json()["error"]["param"]) == (415, "content-type")
+        assert served.backend.generation == 0
+        assert http.post("/cache/clear", json={}).json() == {"generation": 1}
+        assert http.get("/cache").json() == {"generation": 1}

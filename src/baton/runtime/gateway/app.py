@@ -65,6 +65,8 @@ class GatewayApp:
             "/health": ("GET", self._health),
             "/ready": ("GET", self._ready),
             "/metrics": ("GET", self._metrics_text),
+            "/cache": ("GET", self._cache),
+            "/cache/clear": ("POST", self._clear_cache),
             "/version": ("GET", self._version_info),
         }
 
@@ -161,16 +163,11 @@ class GatewayApp:
         await self._generate(exchange, chat=False)
 
     async def _generate(self, exchange: Exchange, *, chat: bool) -> None:
-        media_type = exchange.header(b"content-type").split(b";")[0].strip().lower()
+        media_type = exchange.media_type
         # A missing type is tolerated. Others are not: a browser may send text/plain across origins
         # without asking, and a local server must not obey that.
         if media_type and media_type != b"application/json" and not media_type.endswith(b"+json"):
-            raise RequestRejected(
-                f"content-type is {media_type.decode('latin-1')[:60]!r}; use application/json",
-                status=415,
-                param="content-type",
-                code="unsupported_media_type",
-            )
+            raise _unsupported_media_type(media_type)
         await Generation(
             exchange,
             chat=chat,
@@ -220,6 +217,25 @@ class GatewayApp:
         body = self.metrics.render() + self._backend.metrics()
         await exchange.respond(200, body, content_type=TEXT)
 
+    async def _cache(self, exchange: Exchange) -> None:
+        await exchange.respond(200, msgspec.json.encode(self._backend.cache()))
+
+    async def _clear_cache(self, exchange: Exchange) -> None:
+        if not self._config.allow_cache_clear:
+            raise RequestRejected(
+                "gateway.allow_cache_clear is false; serve with --set gateway.allow_cache_clear="
+                "true where only operators reach this address",
+                status=403,
+                code="cache_clear_not_allowed",
+            )
+        if exchange.media_type != b"application/json":
+            # A page in an operator's browser can send everything else without asking.
+            raise _unsupported_media_type(exchange.media_type)
+        await exchange.read_body(self._config)
+        generation = self._backend.clear_cache()
+        logger.info("%s cleared the cache: generation %d", exchange.request_id, generation)
+        await exchange.respond(200, msgspec.json.encode({"generation": generation}))
+
     async def _version_info(self, exchange: Exchange) -> None:
         body = {
             "version": self._version,
@@ -239,6 +255,15 @@ def create_app(
 ) -> GatewayApp:
     """The application that serves `backend` under `model_name`."""
     return GatewayApp(backend, tokenizer, config, model_name=model_name, version=version)
+
+
+def _unsupported_media_type(media_type: bytes) -> RequestRejected:
+    return RequestRejected(
+        f"content-type is {media_type.decode('latin-1')[:60]!r}; use application/json",
+        status=415,
+        param="content-type",
+        code="unsupported_media_type",
+    )
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

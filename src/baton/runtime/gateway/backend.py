@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from baton.core.delivery import Delivery
 from baton.core.layout import ModelInfo
 from baton.core.request import Request
@@ -34,6 +36,14 @@ class Backend(Protocol):
 
     def status(self) -> dict[str, Any]:
         """A summary for /version and the status page."""
+        ...
+
+    def cache(self) -> Struct:
+        """What lives where in the K/V pool, for /cache."""
+        ...
+
+    def clear_cache(self) -> int:
+        """No history that exists now may be reused; returns the cache's new generation."""
         ...
 
     def metrics(self) -> bytes:

@@ -69,6 +69,11 @@ class Exchange:
                 return bytes(value)
         return b""
 
+    @property
+    def media_type(self) -> bytes:
+        """What the body is said to be, in lower case and without parameters."""
+        return self.header(b"content-type").split(b";")[0].strip().lower()
+
     async def read_body(self, config: GatewayConfig) -> bytes:
         """The whole body. Raises RequestRejected 413 or 408, and ClientGone."""
         limit = config.max_body_nbytes

@@ -1,0 +1,178 @@
+"""What lives where: the distributed K/V pool as an operator sees it, and never a token of it."""
+
+import msgspec
+
+from baton.core.cache import Tier
+from baton.core.ids import Role
+from baton.core.snapshot import LoadSnapshot
+from baton.nodes.fleet import WorkerView
+from baton.nodes.history_copy import HistoryCopy, Motive
+from baton.nodes.router import Router
+
+MAX_HOT = 10
+_NAME_CHARS = 16
+"""Of the hex of a block's name: enough to tell prefixes apart by eye."""
+
+
+class TierView(msgspec.Struct, frozen=True, kw_only=True):
+    """One tier of one worker, from its last heartbeat."""
+
+    tier: Tier
+    num_blocks: int
+    capacity_nbytes: int
+    num_named: int
+    """Blocks of history in it."""
+    num_reclaimable: int
+    """Of those, what could be given up now."""
+    reclaimable_nbytes: int
+    num_hits: int
+    hit_ratio: float
+    """Of the blocks that prompts asked for at this worker. A block that was brought up from a lower
+    tier is a hit there and then in memory."""
+    bytes_per_us: float
+    """Measured rate of bringing blocks up from here; 0 until measured."""
+    num_claimed: int
+    """Blocks that the router's index claims to be here."""
+
+
+class WorkerCache(msgspec.Struct, frozen=True, kw_only=True):
+    """One live worker's part of the pool."""
+
+    worker_id: str
+    role: Role
+    epoch: int
+    generation: int
+    block_size: int
+    bytes_per_block: int
+    num_asked: int
+    """Blocks of prefixes that were looked for here, so far."""
+    tiers: tuple[TierView, ...]
+
+
+class IndexView(msgspec.Struct, frozen=True, kw_only=True):
+    """The router's index of who holds what."""
+
+    num_blocks: int
+    num_claims: int
+    nbytes: int
+    """Memory that it takes, an estimate."""
+
+
+class HotPrefix(msgspec.Struct, frozen=True, kw_only=True):
+    """A prefix that many prompts begin with."""
+
+    name: str
+    """The beginning of its last block's name, in hex."""
+    hits: float
+    """Recent ones; half are forgotten every half-life."""
+    num_tokens: int
+    owners: tuple[tuple[str, Tier], ...]
+
+
+class CopyView(msgspec.Struct, frozen=True, kw_only=True):
+    """One copy of history between workers that is under way."""
+
+    motive: Motive
+    source: str
+    destination: str
+    num_tokens: int
+    state: str
+    age_us: int
+
+
+class CacheView(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole pool at one moment."""
+
+    milestone: str
+    eviction: str
+    generation: int
+    workers: tuple[WorkerCache, ...]
+    index: IndexView
+    hot: tuple[HotPrefix, ...]
+    copies: tuple[CopyView, ...]
+    totals: dict[str, int]
+    """Outcomes so far: copies by motive and by end, returns by price, clears."""
+
+
+_TOTALS = (
+    *(f"copies_{motive}" for motive in Motive),
+    "copies_inserted",
+    "copies_given_up",
+    "copies_denied",
+    "copies_refused",
+    "returns_paid",
+    "returns_declined",
+    "cache_clears",
+)
+
+
+def view_cache(router: Router, now_us: int) -> CacheView:
+    """Everything that the router knows of the pool."""
+    context = router.context
+    index = context.holdings
+    return CacheView(
+        milestone=context.cache.milestone,
+        eviction=context.cache.eviction,
+        generation=router.generations.current,
+        workers=tuple(_worker(router, view) for view in context.fleet),
+        index=IndexView(
+            num_blocks=index.num_blocks, num_claims=index.num_claims, nbytes=index.nbytes
+        ),
+        hot=(),
+        copies=tuple(_copy(copy, now_us) for copy in router.copies),
+        totals={name: context.counters[name] for name in _TOTALS},
+    )
+
+
+def hit_ratio(num_hits: int, snapshot: LoadSnapshot) -> float:
+    """Hits of a tier over the blocks that were asked for at its worker; 0 before the first."""
+    asked = num_asked(snapshot)
+    return num_hits / asked if asked else 0.0
+
+
+def num_asked(snapshot: LoadSnapshot) -> int:
+    """Blocks of prefixes that were looked for at a worker, so far."""
+    return snapshot.counters.get("prefix_blocks_asked", 0)
+
+
+def _worker(router: Router, view: WorkerView) -> WorkerCache:
+    info, snapshot = view.info, view.snapshot
+    layout = info.model.layout
+    claimed = router.context.holdings.holdings(info.worker_id)
+    return WorkerCache(
+        worker_id=info.worker_id,
+        role=info.role,
+        epoch=info.epoch,
+        generation=snapshot.cache_generation if snapshot else 0,
+        block_size=layout.block_size,
+        bytes_per_block=layout.bytes_per_block,
+        num_asked=num_asked(snapshot) if snapshot else 0,
+        tiers=tuple(
+            TierView(
+                tier=load.tier,
+                num_blocks=load.num_blocks,
+                capacity_nbytes=load.num_blocks * layout.bytes_per_block,
+                num_named=load.num_named,
+                num_reclaimable=load.num_reclaimable,
+                reclaimable_nbytes=load.num_reclaimable * layout.bytes_per_block,
+                num_hits=load.num_hits,
+                hit_ratio=hit_ratio(load.num_hits, snapshot),
+                bytes_per_us=load.bytes_per_us,
+                num_claimed=claimed[load.tier],
+            )
+            for load in snapshot.tiers
+        )
+        if snapshot
+        else (),
+    )
+
+
+def _copy(copy: HistoryCopy, now_us: int) -> CopyView:
+    return CopyView(
+        motive=copy.motive,
+        source=copy.fence.source_id,
+        destination=copy.fence.destination_id,
+        num_tokens=copy.num_tokens,
+        state=copy.state,
+        age_us=now_us - copy.started_us,
+    )
