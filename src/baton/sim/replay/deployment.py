@@ -127,8 +127,8 @@ class ReplayDeployment:
         while self.num_open > num_open:
             assert self.timeline.step(), "heartbeats never end"
 
-    def counts(self, clients: Sequence[ReplayClient], start_us: int) -> ReplayCounts:
-        """What happened so far; the workload began at `start_us`."""
+    def counts(self, clients: Sequence[ReplayClient], duration_us: int) -> ReplayCounts:
+        """What happened so far, in a workload that took `duration_us`."""
         counters: Counter[str] = Counter(self.router.counters)
         moved: Counter[str] = Counter()
         for worker in self.workers.values():
@@ -142,7 +142,7 @@ class ReplayDeployment:
             moved_nbytes_for=dict(sorted(moved.items())),
             decisions=dict(sorted(self.decisions.items())),
             num_cached_tokens=tuple(client.num_cached_tokens for client in clients),
-            duration_us=self.timeline.now_us - start_us,
+            duration_us=duration_us,
             num_actions=self.timeline.num_steps,
             counters=dict(sorted(counters.items())),
         )

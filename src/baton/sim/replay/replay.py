@@ -29,12 +29,14 @@ def replay_counted(
     *,
     concurrency: int = 0,
     prompts: Prompts | None = None,
+    rest_us: int = 0,
 ) -> tuple[list[RequestRecord], ReplayCounts]:
     """The records, and what the deployment did meanwhile.
 
     With a `concurrency` the loop is closed: so many requests are open, and the next one is sent
     when one ends, whatever the trace's arrivals say. `prompts` gives the tokens, which otherwise
-    follow the workload's hash ids.
+    follow the workload's hash ids. After the last end the deployment goes on for `rest_us`, in
+    which history that was sent back still arrives.
     """
     if concurrency < 0:
         raise ConfigError(f"concurrency is {concurrency}; use 1 or more, or 0 for the arrivals")
@@ -56,4 +58,8 @@ def replay_counted(
             deployment.run_until(client.send_at_us)
         deployment.submit(client)
     deployment.run_out()
-    return [client.record() for client in clients], deployment.counts(clients, START_US)
+    counted_us = deployment.timeline.now_us
+    deployment.run_until(counted_us + rest_us)
+    return [client.record() for client in clients], deployment.counts(
+        clients, counted_us - START_US
+    )

@@ -1,0 +1,224 @@
+"""`baton simulate`: figures that can be had by hand, equal ones for equal arguments, bad input."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from tests.data import data_file
+from tests.policy.profiles import make_profile
+from tests.sim.simulated import BLOCK, lru_hits, write_trace
+from typer.testing import CliRunner
+
+from baton.cli import app
+from baton.errors import ConfigError
+from baton.policy.phase_cost import PrefillRows
+from baton.policy.service_profile import encode_profile
+from baton.sim.simulate.hardware import MACHINES, MachineCosts, machine
+
+MACHINE = MACHINES["a100x8-llama70b"]
+COSTS = MachineCosts(MACHINE)
+CACHE_FLAGS = [
+    "--mixed",
+    "1",
+    "--block-size",
+    "512",
+    "--closed-loop",
+    "1",
+    "--max-output",
+    "1",
+    "--whole-blocks",
+]
+
+
+def simulate(trace: Path, *flags: str, hardware: str = "a100x8-llama70b") -> dict:
+    out = trace.with_suffix(".json")
+    arguments = ["simulate", "--trace", str(trace), "--json", str(out), *flags]
+    if hardware:
+        arguments += ["--hardware", hardware]
+    result = CliRunner().invoke(app, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return json.loads(out.read_text())
+
+
+def test_prefill_time_is_the_published_estimate_less_the_cached_share():
+    d, rate = 8192, 8 * 312e6 * 0.5
+
+    def flops(n):
+        return 80 * (4 * n * n * d + 22 * n * d * d)
+
+    whole = COSTS.step_us([PrefillRows(num_rows=8192)], [])
+    rest = COSTS.step_us([PrefillRows(num_rows=2048, num_visible=6144)], [])
+    assert whole == pytest.approx(flops(8192) / rate)
+    assert rest == pytest.approx((flops(8192) - flops(6144)) / rate)
+    # A few rows take as long as reading the weights, and so does one token of one sequence.
+    weights_us = 140e9 / (8 * 2039e3)
+    assert COSTS.step_us([PrefillRows(num_rows=1)], []) == pytest.approx(weights_us, rel=1e-3)
+    assert COSTS.step_us([], [1]) == pytest.approx(weights_us, rel=1e-3)
+    assert COSTS.step_us([], []) == 0.0
+
+
+def test_a_machine_holds_the_published_bytes_of_a_token():
+    assert MACHINE.token_nbytes == 320 * 1024
+    assert COSTS.subject.shape.layout.bytes_per_token == MACHINE.token_nbytes
+    assert MACHINE.break_even_gbytes_per_s(8192) == pytest.approx(5.86, rel=0.01)
+    assert MACHINES["h800x8-llama70b"].break_even_gbytes_per_s(8192) == pytest.approx(18.57, 0.01)
+
+
+def test_one_split_request_by_hand(tmp_path):
+    trace = write_trace(tmp_path / "one.jsonl", (0, 5000, 3, range(10)))
+    found = simulate(trace, "--prefill", "1", "--decode", "1", "--blocks", "1000")
+    prefill_us = COSTS.step_us([PrefillRows(num_rows=5000)], [])
+    rows = 5008  # whole blocks of 16 move
+    assert found["moved_nbytes"] == {"handoff": rows * MACHINE.token_nbytes}
+    # The last layer group's share of the transfer, and six messages and the gateway around it.
+    tail_us = rows * MACHINE.token_nbytes / 1e5 / 8
+    assert found["latency"]["mean_ttft_ms"] * 1000 == pytest.approx(prefill_us + tail_us, abs=2500)
+    assert found["latency"]["mean_tpot_ms"] * 1000 == pytest.approx(
+        COSTS.step_us([], [5001]), rel=0.01
+    )
+    assert [w["worker_id"] for w in found["workers"]] == ["prefill-0", "decode-1"]
+    assert found["workers"][0]["busy"] * found["virtual_s"] == pytest.approx(prefill_us / 1e6, 1e-3)
+    assert (found["num_completed"], found["failures"]) == (1, {})
+    assert sum(found["decisions"].values()) == 1
+
+
+def test_equal_arguments_give_equal_output(tmp_path):
+    rows = [(i * 120, 900 + 413 * i % 5000, 1 + i % 7, ()) for i in range(60)]
+    trace = write_trace(tmp_path / "some.jsonl", *rows)
+    flags = ("--prefill", "2", "--decode", "2", "--cache-tokens", "60000", "--speed", "3")
+    runs = [json.dumps(simulate(trace, *flags, "--goodput", "ttft:900")) for _ in range(2)]
+    assert runs[0] == runs[1]
+    other = simulate(trace, *flags[:-1], "1", "--goodput", "ttft:900")
+    assert json.dumps(other) != runs[0]
+    assert other["latency"]["mean_ttft_ms"] < json.loads(runs[0])["latency"]["mean_ttft_ms"]
+    assert (
+        other["attainment"]["joint"]["value"] >= json.loads(runs[0])["attainment"]["joint"]["value"]
+    )
+
+
+@pytest.mark.parametrize("num_blocks", [30, 60, 200])
+def test_hits_are_those_of_a_plain_lru(tmp_path, num_blocks):
+    rng = random.Random(num_blocks)
+    prompts = [
+        [rng.randrange(4) * 100 + depth for depth in range(rng.randrange(1, 20))]
+        for _ in range(150)
+    ]
+    # One id names one prefix: the ids of a family are a chain.
+    rows = [(0, BLOCK * len(ids) - rng.randrange(BLOCK), 1, ids) for ids in prompts]
+    trace = write_trace(tmp_path / "chains.jsonl", *rows)
+    found = simulate(trace, *CACHE_FLAGS, "--blocks", str(num_blocks))
+    # One block is always somebody's last row.
+    hits = lru_hits(prompts, num_blocks - 1)
+    assert 0 < hits == found["reuse"]["num_cached_blocks"]
+    assert found["block_hit_ratio"] == hits / sum(map(len, prompts))
+    tokens = found["reuse"]["num_prompt_tokens"]
+    assert tokens == sum(row[1] for row in rows)
+    assert 0 < found["token_hit_ratio"] <= hits * BLOCK / tokens
+
+
+@pytest.mark.parametrize("trace", ["conversation", "synthetic"])
+def test_hits_of_a_published_trace_are_those_of_a_plain_lru(tmp_path, trace):
+    path = data_file(f"mooncake/{trace}_trace.jsonl.gz")
+    copy = tmp_path / "trace.jsonl.gz"
+    copy.write_bytes(path.read_bytes())
+    found = simulate(copy, *CACHE_FLAGS, "--blocks", "2000", "--num", "700")
+    from baton.workload.load import load_trace
+
+    requests = load_trace(path, limit=700).requests
+    hits = lru_hits([one.hash_ids for one in requests], 1999)
+    assert 0 < hits == found["reuse"]["num_cached_blocks"]
+    total = sum(len(one.hash_ids) for one in requests)
+    assert found["block_hit_ratio"] == hits / total
+
+
+def test_without_rounding_a_partial_block_is_no_hit(tmp_path):
+    rows = [(0, 700, 1, (1, 2)), (0, 700, 1, (1, 2))]
+    trace = write_trace(tmp_path / "twice.jsonl", *rows)
+    flags = [flag for flag in CACHE_FLAGS if flag != "--whole-blocks"]
+    plain = simulate(trace, *flags, "--blocks", "20")
+    rounded = simulate(trace, *CACHE_FLAGS, "--blocks", "20")
+    assert plain["reuse"]["num_cached_tokens"] == 512
+    assert rounded["reuse"]["num_cached_tokens"] == 700
+    assert (plain["block_hit_ratio"], rounded["block_hit_ratio"]) == (0.25, 0.5)
+
+
+def test_a_measured_profile_is_a_machine_too(tmp_path):
+    profile = tmp_path / "profile.json"
+    profile.write_bytes(encode_profile(make_profile()))
+    trace = write_trace(tmp_path / "one.jsonl", (0, 100, 4, ()))
+    found = simulate(trace, "--profile", str(profile), "--mixed", "1", hardware="")
+    assert found["num_completed"] == 1 and found["hardware"].startswith("known")
+    assert found["latency"]["mean_tpot_ms"] > 1
+
+
+def test_arrivals_are_spread_and_sped_up(tmp_path):
+    trace = write_trace(tmp_path / "ticks.jsonl", *[(0, 4000, 1, ())] * 8, (3000, 4000, 1, ()))
+    flags = ("--mixed", "1", "--blocks", "4000")
+    at_once = simulate(trace, *flags)["latency"]["mean_ttft_ms"]
+    spread = simulate(trace, *flags, "--tick", "3000")["latency"]["mean_ttft_ms"]
+    assert spread < 0.7 * at_once
+    assert simulate(trace, *flags, "--speed", "0.5")["virtual_s"] > 6
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--hardware", "abacus"], "--hardware 'abacus': not known; use one of a100x8-llama70b"),
+        ([], "name one machine: --hardware NAME, or --profile FILE"),
+        (["--profile", "/no/such/file"], "--profile /no/such/file: cannot be read"),
+        (["--hardware", "a100x8-llama70b", "--mfu", "1.5"], "--mfu 1.5: a share above 0"),
+        (["--hardware", "a100x8-llama70b", "--bandwidth", "0"], "--bandwidth 0: GB/s"),
+        (["--hardware", "a100x8-llama70b", "--speed", "0"], "--speed 0: a finite number"),
+        (["--hardware", "a100x8-llama70b", "--tick", "-1"], "--tick -1: milliseconds"),
+        (["--hardware", "a100x8-llama70b", "--closed-loop", "-2"], "--closed-loop -2: requests"),
+        (["--hardware", "a100x8-llama70b", "--blocks", "1"], "--blocks 1: a worker needs"),
+        (["--hardware", "a100x8-llama70b", "--block-size", "-3"], "--block-size -3: 1 token"),
+        (
+            ["--hardware", "a100x8-llama70b", "--blocks", "9", "--cache-tokens", "9"],
+            "--blocks and --cache-tokens say the same",
+        ),
+        (
+            ["--hardware", "a100x8-llama70b", "--cache-tokens", "20"],
+            "--cache-tokens 20: less than two blocks of 16 tokens",
+        ),
+        (
+            ["--hardware", "a100x8-llama70b", "--mixed", "1", "--prefill", "2"],
+            "--mixed cannot be combined",
+        ),
+        (["--hardware", "a100x8-llama70b", "--whole-blocks"], "--whole-blocks: 'plain' has no"),
+        (["--hardware", "a100x8-llama70b", "--num", "0"], "limit = 0: at least 1 request"),
+        (["--hardware", "a100x8-llama70b", "--max-output", "0"], "max_output = 0"),
+        (["--hardware", "a100x8-llama70b", "--goodput", "ttft"], "--goodput 'ttft': no milli"),
+        (["--hardware", "a100x8-llama70b", "--set", "worker.x=1"], "--set worker.x=1"),
+    ],
+)
+def test_bad_input_is_named_with_its_remedy(tmp_path, flags, message):
+    trace = write_trace(tmp_path / "plain.jsonl", (0, 100, 1, ()))
+    with pytest.raises(ConfigError) as caught:
+        simulate(trace, *flags, hardware="")
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_broken_trace_is_named_with_its_line(tmp_path):
+    trace = write_trace(tmp_path / "cut.jsonl", (0, 100, 1, ()))
+    trace.write_text(trace.read_text() + '{"timestamp": 3, "input_')
+    with pytest.raises(ConfigError, match=r"cut\.jsonl, line 2: not a JSON object"):
+        simulate(trace)
+    with pytest.raises(ConfigError, match=r"none\.jsonl: no such file"):
+        simulate(tmp_path / "none.jsonl")
+
+
+def test_a_file_of_configuration_stands_on_the_machines_defaults(tmp_path):
+    trace = write_trace(tmp_path / "two.jsonl", (0, 3000, 1, ()), (0, 3000, 1, ()))
+    config = tmp_path / "baton.toml"
+    config.write_text("[cluster]\nprefill = 0\ndecode = 0\nmixed = 1\n")
+    alone = simulate(trace, "--config", str(config))
+    assert alone["workers"][0]["worker_id"] == "mixed-0"
+    assert alone["workers"][0]["num_steps"] == 2  # one whole prompt in a step
+    config.write_text(config.read_text() + "[worker]\nmax_batch_tokens = 1024\n")
+    chunked = simulate(trace, "--config", str(config))
+    assert chunked["workers"][0]["num_steps"] == 6
+    assert machine("a100x8-llama70b", mfu=0.4).mfu == 0.4
