@@ -9,7 +9,16 @@ from baton.core.delivery import Failed, Finished, Started, Tokens
 from baton.core.effects import Effect, Trace
 from baton.core.events import Event, Received
 from baton.core.ids import Role
-from baton.core.messages import Envelope, Hello, Load, Message, Renew
+from baton.core.messages import (
+    CacheChanges,
+    CacheHoldings,
+    CacheReplay,
+    Envelope,
+    Hello,
+    Load,
+    Message,
+    Renew,
+)
 from baton.core.request import Request, SamplingParams
 from baton.nodes.context import ROUTER
 from baton.sim.arithmetic import Truth
@@ -28,7 +37,7 @@ QUICK = {"lease": 1000, "retry": 50}
 MODES = {"push": {"direction": "push"}, "pull": {"direction": "pull"}, "colocated": {"mixed": 1}}
 Loses = Callable[[int, str, str, Message], bool]
 """Judges a message by its number, sender, receiver and kind. Chatter has the number -1."""
-_CHATTER = (Load, Renew)
+_CHATTER = (Load, Renew, CacheChanges, CacheReplay, CacheHoldings)
 _LIMIT_US = 200_000_000
 
 

@@ -168,7 +168,7 @@ def test_the_loss_of_a_raised_generation_is_repaired_like_any_other():
 def test_a_cleared_cache_is_empty_at_once_though_its_worker_has_not_followed():
     line = Line()
     line.take(line.say(stored(*NAMES[:4])))
-    line.feed.raise_floor(1)
+    line.index.raise_generation(1)
     assert line.index.match(NAMES).depths == {}
     assert line.take(line.say(stored(*NAMES[4:8]))) is Told.APPLIED
     assert line.index.num_claims == 0, "followed, and not claimed"

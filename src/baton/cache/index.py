@@ -84,6 +84,10 @@ class BlockIndex:
         """Nothing is claimed for the owner any more; its life goes on and may claim again."""
         self._owners.clear(owner)
 
+    def raise_generation(self, generation: int) -> None:
+        """Nothing is claimed for anybody under a lower generation, now or later."""
+        self._owners.raise_generation(generation)
+
     def sweep(self, max_blocks: int) -> int:
         """Take dead bits out of about so many blocks; how many were looked at, 0: all clean."""
         return self._sweep.step(max_blocks)

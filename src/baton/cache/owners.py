@@ -49,6 +49,7 @@ class OwnerTable:
         self._ones = 0
         self._lower_tiers = 0
         self.num_claims = 0
+        self._lowest_generation = 0
 
     def get(self, name: str) -> Owner | None:
         """The owner of that name, if it lives."""
@@ -68,13 +69,15 @@ class OwnerTable:
 
         A newer life or generation voids what the older one claimed, at once.
         """
+        if place.generation < self._lowest_generation:
+            return None
         owner = self._owners.get(place.owner)
         if owner is None:
             return self._join(place) if create else None
         told, known = (place.epoch, place.generation), (owner.epoch, owner.generation)
         if told > known and (owner.slot is not None or place.epoch > owner.epoch):
             self.forget(place.owner)
-            return self._join(place) if create else None
+            return self._join(place)
         return owner if told == known and owner.slot is not None else None
 
     def _join(self, place: Place) -> Owner:
@@ -110,6 +113,13 @@ class OwnerTable:
             return
         self._void(owner)
         self._join(Place(name, owner.epoch, Tier.MEMORY, owner.generation))
+
+    def raise_generation(self, generation: int) -> None:
+        """Every claim of a lower generation is void, and so are those that still come."""
+        self._lowest_generation = max(self._lowest_generation, generation)
+        for owner in self.living():
+            if owner.generation < generation:
+                self.clear(owner.name)
 
     def _void(self, owner: Owner) -> None:
         assert owner.slot is not None

@@ -38,8 +38,7 @@ class CacheGenerations:
             self._tell(snapshot.worker_id)
 
     def _void_claims(self) -> None:
-        for view in self._context.fleet:
-            self._context.holdings.clear(view.info.worker_id)
+        self._context.holdings.raise_generation(self.current)
 
     def _tell(self, worker_id: str) -> None:
         self._context.send(worker_id, ClearCache(generation=self.current))

@@ -29,6 +29,8 @@ class WorkerContext:
         role: Role,
         model: ModelInfo,
         num_blocks: int,
+        num_host_blocks: int,
+        num_disk_blocks: int,
         worker: WorkerConfig,
         transfer: TransferConfig,
         cache: CacheConfig,
@@ -43,10 +45,20 @@ class WorkerContext:
         self.transfer = transfer
         self.cache = cache
         self.memory = MemPool(
-            num_blocks, model.layout, model.identity, prefix_caching=self.keeps_prompts
+            num_blocks,
+            model.layout,
+            model.identity,
+            prefix_caching=self.keeps_prompts,
+            owner=worker_id,
+            epoch=epoch,
+            eviction=cache.eviction,
+            num_host_blocks=num_host_blocks,
+            num_disk_blocks=num_disk_blocks,
         )
         self.gate = CapabilityGate(verifier, max_ttl_us=transfer.capability_ttl_ms * 1000)
         self.peers: dict[str, WorkerInfo] = {}
+        self.cache_generation = 0
+        """History of a lower generation may not be used any more."""
         self.now_us = 0
         self.counters: Counter[str] = Counter()
         self._effects: list[Effect] = []

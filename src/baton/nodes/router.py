@@ -14,9 +14,12 @@ from baton.core.messages import Envelope, Message, fence_of
 from baton.core.request import Request
 from baton.core.snapshot import WorkerInfo
 from baton.nodes.attempts import Attempts
+from baton.nodes.cache_generations import CacheGenerations
 from baton.nodes.copies import Copies
 from baton.nodes.fleet import Fleet, WorkerView
+from baton.nodes.histories import Histories
 from baton.nodes.history_copy import HistoryCopy
+from baton.nodes.holdings import Holdings
 from baton.nodes.record import RequestRecord
 from baton.nodes.router_context import RouterContext
 from baton.nodes.streams import Streams
@@ -37,8 +40,11 @@ class Router:
     ) -> None:
         self.context = RouterContext(config, transfer, cache or CacheConfig(), signer)
         self.copies = Copies(self.context, self._on_copy_ended)
+        self.histories = Histories(self.context, self.copies)
+        self.generations = CacheGenerations(self.context, self.copies)
+        self.holdings = Holdings(self.context)
         self._attempts = Attempts(self.context)
-        self._streams = Streams(self.context)
+        self._streams = Streams(self.context, self.histories.on_finished)
         self._next_tick_us = 0
 
     # -- the border ----------------------------------------------------------------------------
@@ -55,6 +61,8 @@ class Router:
                 self._on_cancelled(request_id, reason)
             case events.WorkerLost(worker_id=worker_id, epoch=epoch):
                 self._on_worker_lost(worker_id, epoch)
+            case events.CacheCleared():
+                self.generations.clear()
             case events.RoutesRevoked(reason=reason):
                 self._on_revoked(reason)
             case events.Tick():
@@ -108,6 +116,7 @@ class Router:
             context.counters[f"rejected_{refusal.code}"] += 1
             context.end(record, refusal)
             return
+        self.histories.on_submitted(record)
         context.trace("arrived", record, num_tokens=record.num_tokens)
         context.waiting.append(request.request_id)
 
@@ -165,6 +174,8 @@ class Router:
             self._on_load(view, message)
         elif isinstance(message, messages.TokenRows):
             self._streams.on_rows(message, view.info)
+        elif isinstance(message, messages.CacheChanges | messages.CacheHoldings):
+            self.holdings.on_message(view.info, message)
         else:
             self._on_fenced(view, message)
 
@@ -237,6 +248,8 @@ class Router:
             return
         others = [view.info for view in context.fleet]
         context.fleet.join(info, context.now_us)
+        self.holdings.on_joined(info)
+        self.generations.on_joined(info.worker_id)
         context.rights.on_fleet_changed()
         context.send(info.worker_id, messages.Welcome(epoch=info.epoch))
         if context.rights.revoked_below:
@@ -254,6 +267,8 @@ class Router:
                 self.counters["implausible_rates"] += 1
             view.snapshot = msgspec.structs.replace(snapshot, rates=rates)
             view.full = False
+            self.holdings.on_snapshot(view.info, snapshot)
+            self.generations.on_snapshot(snapshot)
             self._correct_peers(view, message.snapshot.peers)
             if message.snapshot.revoked_below < self.context.rights.revoked_below:
                 self._tell_revoked(view.info.worker_id)
@@ -275,6 +290,7 @@ class Router:
             return
         context.rights.on_fleet_changed()
         context.counters["workers_lost"] += 1
+        self.holdings.on_lost(worker_id)
         for view in context.fleet:
             context.send(view.info.worker_id, messages.PeerDown(worker_id=worker_id, epoch=epoch))
         self.copies.on_worker_lost(worker_id, epoch)

@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Sequence
 
+from baton.cache.index import BlockIndex
 from baton.cache.prefix import block_hashes, chain_root
 from baton.config import CacheConfig, RouterConfig, TransferConfig
 from baton.core.delivery import Delivery, Failed, Finished
@@ -11,8 +12,10 @@ from baton.core.ids import Fence
 from baton.core.messages import Cancel, Done, Message
 from baton.core.request import Request, Usage
 from baton.nodes.fleet import Fleet
+from baton.nodes.lifetimes import Lifetimes
 from baton.nodes.record import RequestRecord
 from baton.nodes.route_rights import RouteRights
+from baton.policy.fairness import TenantCounters
 from baton.protocol.request import RequestInput
 from baton.protocol.signing import Signer
 
@@ -32,10 +35,13 @@ class RouterContext:
         self.cache = cache
         self.fleet = Fleet(config.worker_timeout_ms * 1000, config.batch_timeout_ms * 1000)
         self.rights = RouteRights(signer, transfer.capability_ttl_ms * 1000)
+        self.holdings = BlockIndex()
         self.records: dict[str, RequestRecord] = {}
         self.waiting: deque[str] = deque()
         self.counters: Counter[str] = Counter()
         self.finished_at: deque[int] = deque(maxlen=64)
+        self.lifetimes = Lifetimes()
+        self.tenants = TenantCounters()
         self.now_us = 0
         self._effects: list[Effect] = []
 
@@ -120,13 +126,15 @@ class RouterContext:
         """Drop a request from the accounts of every worker."""
         key = record.request.request_id
         for view in self.fleet:
-            view.prefill_tokens.pop(key, None)
+            view.end_prefill(key)
             if view.decode_blocks.pop(key, None) is not None:
                 view.full = False
 
     def end(self, record: RequestRecord, delivery: Finished | Failed) -> None:
         """Deliver the one end of a request whose machine is in a terminal state."""
         assert record.machine.ended
+        if isinstance(delivery, Failed) and not record.outputs and record.num_prefilled_tokens:
+            self.counters["wasted_prefill_tokens"] += record.num_prefilled_tokens
         self.release(record)
         del self.records[record.request.request_id]
         self.trace("ended", record, state=record.state)

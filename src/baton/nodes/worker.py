@@ -10,6 +10,7 @@ from baton.core.ids import Fence, Role
 from baton.core.layout import ModelInfo
 from baton.core.messages import Envelope, Message, fence_of
 from baton.core.snapshot import LoadSnapshot, Rates, WorkerInfo
+from baton.nodes.announcer import Announcer
 from baton.nodes.context import ROUTER, WorkerContext
 from baton.nodes.decode_side import DecodeSide
 from baton.nodes.destination_side import DestinationSide
@@ -18,6 +19,7 @@ from baton.nodes.local_side import LocalSide
 from baton.nodes.rates import RateMeter
 from baton.nodes.sequence import Sequence
 from baton.nodes.source_side import SourceSide
+from baton.nodes.tier_side import TierSide
 from baton.protocol.directory import Directory
 from baton.protocol.signing import Verifier
 
@@ -40,6 +42,8 @@ class Worker:
         verifier: Verifier,
         cache: CacheConfig | None = None,
         rates: Rates | None = None,
+        num_host_blocks: int = 0,
+        num_disk_blocks: int = 0,
     ) -> None:
         self.context = WorkerContext(
             worker_id=worker_id,
@@ -48,6 +52,8 @@ class Worker:
             role=role,
             model=model,
             num_blocks=num_blocks,
+            num_host_blocks=num_host_blocks,
+            num_disk_blocks=num_disk_blocks,
             worker=worker,
             transfer=transfer,
             cache=cache or CacheConfig(),
@@ -55,7 +61,9 @@ class Worker:
         )
         self.directory = Directory()
         self._fenced_jobs = Directory()
-        self.queue = EngineQueue(self.context, self._admit_prefill)
+        self._meter = RateMeter(rates or Rates())
+        self.tiers = TierSide(self.context, self._meter.rates, self._on_loaded)
+        self.queue = EngineQueue(self.context, self._admit_prefill, self.tiers.loads.begin)
         self.source = SourceSide(self.context, self.queue, self._fenced_jobs)
         self.local = LocalSide(self.context, self.queue, self._destination_side)
         self.decode = DecodeSide(self.context, self.queue, self.directory, self.local)
@@ -66,7 +74,7 @@ class Worker:
             self.local.stop,
             self._is_short,
         )
-        self._meter = RateMeter(rates or Rates())
+        self.announcer = Announcer(self.context)
         self._heartbeat_us = heartbeat_ms * 1000
         self._upkeep_us = min(transfer.retry_ms, transfer.lease_ms // 4) * 1000
         self._next_heartbeat_us = 0
@@ -83,6 +91,8 @@ class Worker:
         self.decode.release_held()
         self.queue.start_batch()
         self.decode.flush()
+        self.tiers.work()
+        self.announcer.flush()
         return self.context.take_effects()
 
     def next_deadline(self) -> int:
@@ -114,9 +124,18 @@ class Worker:
             held_copies=len(jobs),
             batch_us=max(self.queue.batch_us, self.decode.digest_us),
             rates=self._meter.rates(),
-            counters={**self.context.counters, "evictions": pool.num_evicted},
+            counters={
+                **self.context.counters,
+                "evictions": pool.num_evicted,
+                "prefix_blocks_asked": self.context.memory.num_asked,
+                "prefix_blocks_found": self.context.memory.num_hits,
+                **self.tiers.counters(),
+            },
             peers={peer.worker_id: peer.epoch for peer in self.context.peers.values()},
             revoked_below=self.context.gate.revoked_below,
+            cache_generation=self.context.cache_generation,
+            cache_sequence=self.announcer.next_sequence,
+            tiers=self.tiers.report(),
         )
 
     @property
@@ -138,6 +157,7 @@ class Worker:
             or self.decode.live
             or self.decode.ended
             or self.queue.batch
+            or self.tiers.swaps
         )
 
     # -- dispatch ------------------------------------------------------------------------------
@@ -164,6 +184,10 @@ class Worker:
                     self.destination.aborts.on_io_quiesced(reservation_id)
             case events.KVDigested():
                 self.decode.on_kv_digested(event)
+            case events.BlockCopied():
+                self.tiers.on_copied(event)
+            case events.TierRecovered():
+                self.tiers.on_recovered(event)
             case events.Tick():
                 self._on_tick()
             case _:
@@ -215,6 +239,10 @@ class Worker:
                 self.decode.on_resync(message)
             case messages.DoneAck(fence=fence):
                 self.decode.on_done_ack(fence)
+            case messages.ClearCache(generation=generation):
+                self._on_clear_cache(generation)
+            case messages.CacheReplay():
+                self.announcer.on_replay(message)
             case _:
                 self.context.counters["unexpected_messages"] += 1
 
@@ -270,6 +298,14 @@ class Worker:
             self.source.aborts.on_revoked(route_epoch)
             self.destination.aborts.on_revoked(route_epoch)
 
+    def _on_clear_cache(self, generation: int) -> None:
+        """No history of a lower generation is reused here, nor inserted by a copy under way."""
+        if generation > self.context.cache_generation:
+            self.context.cache_generation = generation
+            self.context.counters["cache_clears"] += 1
+            self.destination.aborts.on_cache_cleared()
+            self.context.memory.clear(generation)
+
     def _on_cancel(self, fence: Fence, reason: str) -> None:
         if (fence.source_id, fence.source_epoch) == (self.context.worker_id, self.context.epoch):
             self.source.aborts.on_cancel(fence, reason)
@@ -291,7 +327,14 @@ class Worker:
 
     # -- engine --------------------------------------------------------------------------------
 
+    def _on_loaded(self, sequence: Sequence) -> None:
+        """Rows of a prefix are here, or cannot be had: what waited for that may go on."""
+        if not sequence.in_batch:
+            self.local.on_batch_end(sequence)
+
     def _admit_prefill(self, sequence: Sequence) -> bool:
+        if self.tiers.loads.begin(sequence):
+            return False
         if sequence.key in self.source.jobs:
             return self.source.admit(sequence)
         if sequence.key in self.decode.live:
@@ -342,6 +385,7 @@ class Worker:
             self.source.on_tick()
             self.destination.on_tick()
             self.decode.on_tick()
+            self.tiers.loads.on_tick()
             self._send_renewals()
         if now_us >= self._next_heartbeat_us:
             self._next_heartbeat_us = now_us + self._heartbeat_us

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from baton.sim.worker import SimWorker
     from baton.sim.world import World
 
-UNTOLD = (messages.Load, messages.Renew)
+UNTOLD = (
+    messages.Load,
+    messages.Renew,
+    messages.CacheChanges,
+    messages.CacheReplay,
+    messages.CacheHoldings,
+)
 """Said all the time and of no interest as long as they are said."""
 _COUNTED = (
     "stale_",
