@@ -24,8 +24,8 @@ class Announcer:
         """Tell what has changed since the last call."""
         if not self._is_enabled:
             return
-        changes = self._context.memory.take_changes()
-        message = self.journal.record(changes, self._context.cache_generation)
+        memory = self._context.memory
+        message = self.journal.record(memory.take_changes(), memory.generation)
         if message is not None:
             self._context.counters["cache_changes"] += len(message.changes)
             self._context.send(ROUTER, message)

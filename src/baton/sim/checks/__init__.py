@@ -3,6 +3,7 @@
 from baton.sim.checks.blocks import BlocksAddUp, BlocksHaveOwners
 from baton.sim.checks.copies import CopiesOutliveTransfers
 from baton.sim.checks.credits import CreditsBoundBytes
+from baton.sim.checks.holdings import HoldingsAreTrue
 from baton.sim.checks.leaks import NothingHeld
 from baton.sim.checks.publication import GenerationsOnlyRise, PublicationIsOnce, PublishedIsTrue
 from baton.sim.checks.reads import DecodeReadsPublished, ReadsAreTrue, TenantsAreApart
@@ -31,5 +32,6 @@ def all_checkers() -> list[Observer]:
         CopiesOutliveTransfers(),
         RightsAreLive(),
         StreamsAreExact(truths),
+        HoldingsAreTrue(),
         NothingHeld(),
     ]

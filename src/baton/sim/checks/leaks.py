@@ -1,6 +1,7 @@
 """The leak check at quiescence: nothing is held anywhere, and every request has one end."""
 
 from baton.core.delivery import Failed, Finished
+from baton.sim.checks.holdings import unheard
 from baton.sim.observer import Observer
 from baton.sim.worker import SimWorker
 from baton.sim.world import World
@@ -25,6 +26,7 @@ def leftovers(world: World) -> list[str]:
     """Everything that is still held."""
     found = [text for worker in world.workers.values() for text in _of_worker(worker)]
     router = world.router
+    found += unheard(world)
     found += [f"router: record {request_id}" for request_id in router.records]
     found += [f"router: {copy.copy_id}" for copy in router.copies]
     if router.num_waiting:
