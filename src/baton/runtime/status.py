@@ -8,6 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from baton.config import BatonConfig
+from baton.core.cache import Tier
+from baton.core.snapshot import LoadSnapshot
+from baton.nodes.cache_view import hit_ratio, num_asked
 from baton.runtime.clock import now_us
 from baton.runtime.deployment import Deployment
 
@@ -27,7 +30,16 @@ class StatusScreen:
         """The screen now."""
         node = self._deployment.router.node
         table = Table(expand=True, box=None, pad_edge=False)
-        for name in ("worker", "core", "epoch", "state", "waiting", "running", "K/V blocks"):
+        for name in (
+            "worker",
+            "core",
+            "epoch",
+            "state",
+            "waiting",
+            "running",
+            "K/V blocks",
+            "cache",
+        ):
             table.add_column(name)
         for slot in self._deployment.supervisor.workers:
             view = node.fleet.get(slot.worker_id)
@@ -35,13 +47,14 @@ class StatusScreen:
             cores = ",".join(map(str, slot.cores)) or "any"
             if view is None or snapshot is None:
                 state = f"{slot.report.stage} {slot.report.fraction:.0%}"
-                table.add_row(slot.worker_id, cores, str(slot.epoch), state, "", "", "")
+                table.add_row(slot.worker_id, cores, str(slot.epoch), state, "", "", "", "")
                 continue
             busy = snapshot.total_blocks - snapshot.free_blocks - snapshot.cached_blocks
             blocks = f"{busy} used, {snapshot.cached_blocks} cached, {snapshot.total_blocks} total"
+            cache = shown_cache(snapshot)
             table.add_row(
                 slot.worker_id, cores, str(slot.epoch), "up",
-                str(snapshot.waiting), str(snapshot.running), blocks,
+                str(snapshot.waiting), str(snapshot.running), blocks, cache,
             )  # fmt: skip
         return Group(
             Panel(
@@ -61,5 +74,20 @@ class StatusScreen:
         return (
             f"{ready} | open {len(router.records)} waiting {router.num_waiting} | "
             f"{rate:.1f} tokens/s | finished {counters['finished']} failed {counters['failed']} "
-            f"cancelled {counters['cancelled']}"
+            f"cancelled {counters['cancelled']} | copies {len(router.copies)} under way, "
+            f"{counters['copies_inserted']} inserted"
         )
+
+
+def shown_cache(snapshot: LoadSnapshot) -> str:
+    """Hit ratio of memory, and how full each lower tier is with the share of its own hits."""
+    if not num_asked(snapshot):
+        return ""
+    parts = []
+    for load in snapshot.tiers:
+        ratio = f"{hit_ratio(load.num_hits, snapshot):.0%}"
+        if load.tier is Tier.MEMORY:
+            parts.append(f"{ratio} hits")
+        else:
+            parts.append(f"{load.tier} {ratio} hits, {load.num_named / load.num_blocks:.0%} full")
+    return "; ".join(parts)

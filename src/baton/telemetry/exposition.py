@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from baton.nodes.cache_view import num_asked
+from baton.nodes.history_copy import Motive
 from baton.nodes.router import Router
 
 _Sample = tuple[dict[str, str], float]
@@ -28,6 +30,7 @@ def render_metrics(router: Router, host: Mapping[str, int] | None = None) -> byt
     outcomes += [({"event": name}, count) for name, count in (host or {}).items()]
     _events(lines, "baton_router_events_total", "Named outcomes at the router", outcomes)
     _workers(lines, router)
+    _cache(lines, router)
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -77,6 +80,45 @@ def _workers(lines: list[str], router: Router) -> None:
             if labels["event"].startswith("handoff_")
         ],
     )
+
+
+def _cache(lines: list[str], router: Router) -> None:
+    counters, index = router.counters, router.context.holdings
+    for name, text, value in (
+        ("baton_cache_generation", "Raised by each clear", router.generations.current),
+        ("baton_cache_indexed_blocks", "Blocks in the router's index", index.num_blocks),
+        ("baton_cache_claims", "Owners and tiers of all blocks there", index.num_claims),
+        ("baton_cache_index_bytes", "Memory of the index, an estimate", index.nbytes),
+        ("baton_cache_copies_open", "Copies of history under way", len(router.copies)),
+    ):
+        _family(lines, name, "gauge", text, [({}, value)])
+    started = [({"motive": motive}, counters[f"copies_{motive}"]) for motive in Motive]
+    _family(lines, "baton_cache_copies_total", "counter", "Copies of history begun", started)
+    ended = [({"outcome": end}, counters[f"copies_{end}"]) for end in ("inserted", "given_up")]
+    _family(lines, "baton_cache_copies_ended_total", "counter", "Copies of history ended", ended)
+    _tiers(lines, router)
+
+
+def _tiers(lines: list[str], router: Router) -> None:
+    blocks: list[_Sample] = []
+    hits: list[_Sample] = []
+    asked: list[_Sample] = []
+    for view in router.fleet:
+        worker, snapshot = {"worker": view.info.worker_id}, view.snapshot
+        if snapshot is None:
+            continue
+        asked.append((worker, num_asked(snapshot)))
+        for load in snapshot.tiers:
+            tier = {**worker, "tier": str(load.tier)}
+            hits.append((tier, load.num_hits))
+            blocks += [
+                ({**tier, "state": "capacity"}, load.num_blocks),
+                ({**tier, "state": "named"}, load.num_named),
+                ({**tier, "state": "reclaimable"}, load.num_reclaimable),
+            ]
+    _family(lines, "baton_cache_tier_blocks", "gauge", "Blocks of a tier by state", blocks)
+    _family(lines, "baton_cache_tier_hits_total", "counter", "Blocks that prompts found", hits)
+    _family(lines, "baton_cache_asked_blocks_total", "counter", "Blocks looked for", asked)
 
 
 def _events(lines: list[str], name: str, text: str, samples: Iterable[_Sample]) -> None:

@@ -139,6 +139,8 @@ class GatewayMetrics:
         for name, text, number in (
             ("prompt_tokens", "Prompt tokens of finished requests.", self.prompt_tokens),
             ("generation_tokens", "Tokens delivered.", self.generation_tokens),
+            ("prefix_cache_queries", "Prompt tokens looked for.", self.prompt_tokens),
+            ("prefix_cache_hits", "Prompt tokens that the source reused.", self.cached_tokens),
         ):
             counter = CounterMetricFamily(prefix + name, text, labels=self._labels[0])
             counter.add_metric(self._labels[1], number)
