@@ -8,7 +8,7 @@ ARGS ?=
 RUN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check smoke docs compare chaos profile race vopr explore mutants effects bench-handoff bench-peers clean
+.PHONY: help setup serve test check smoke docs compare chaos profile race vopr explore mutants effects reproduce bench-handoff bench-peers clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -55,6 +55,9 @@ chaos: setup ## inject faults into a real deployment under load and judge every 
 
 effects: setup ## measure what handing K/V over does on this machine (ARGS="--only x7,x11")
 	$(RUN)/python -m baton.bench.effects --model $(MODEL) $(ARGS)
+
+reproduce: setup ## published reuse and routing results through the production nodes (ARGS="--only r16,r18 --data DIR")
+	$(RUN)/python -m baton.sim.reproduce $(ARGS)
 
 profile: setup ## measure what steps cost on this machine and fit a service profile
 	$(RUN)/baton profile --model $(MODEL) $(ARGS)

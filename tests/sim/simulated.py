@@ -11,7 +11,7 @@ BLOCK = 512
 def write_trace(path: Path, *rows: tuple[int, int, int, Sequence[int]]) -> Path:
     """Mooncake's lines of (milliseconds, prompt, output, hash ids)."""
     names = ("timestamp", "input_length", "output_length", "hash_ids")
-    lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
+    lines = [json.dumps(dict(zip(names, (*row[:3], list(row[3])), strict=True))) for row in rows]
     path.write_text("\n".join(lines) + "\n")
     return path
 

@@ -102,11 +102,8 @@ def test_equal_arguments_give_equal_output(tmp_path):
 @pytest.mark.parametrize("num_blocks", [30, 60, 200])
 def test_hits_are_those_of_a_plain_lru(tmp_path, num_blocks):
     rng = random.Random(num_blocks)
-    prompts = [
-        [rng.randrange(4) * 100 + depth for depth in range(rng.randrange(1, 20))]
-        for _ in range(150)
-    ]
-    # One id names one prefix: the ids of a family are a chain.
+    families = [rng.randrange(4) * 100 for _ in range(150)]
+    prompts = [[family + depth for depth in range(rng.randrange(1, 20))] for family in families]
     rows = [(0, BLOCK * len(ids) - rng.randrange(BLOCK), 1, ids) for ids in prompts]
     trace = write_trace(tmp_path / "chains.jsonl", *rows)
     found = simulate(trace, *CACHE_FLAGS, "--blocks", str(num_blocks))

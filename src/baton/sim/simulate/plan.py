@@ -16,6 +16,7 @@ from baton.sim.simulate.hardware import MachineCosts, machine
 HARDWARE_DEFAULTS = (
     "worker.batch_policy=sarathi",
     "worker.max_batch_tokens=1048576",
+    "worker.kv_nbytes=400000000000",
     "worker.max_num_seqs=4096",
     "worker.max_reservations=16384",
     "transfer.chunk_nbytes=1099511627776",
@@ -34,8 +35,8 @@ HARDWARE_DEFAULTS = (
     "router.decode_stall_ms=36000000",
     "router.heartbeat_ms=1000",
 )
-"""Of a named machine: one whole prompt in a step, one chunk for each layer group, and the bounds
-that refuse work on a small machine out of the way. `--config` and `--set` win over them."""
+"""Of a named machine: one whole prompt in a step, one chunk for each layer group, what 8 x 80 GB
+leave beside the weights, and the bounds that refuse work on a small machine out of the way. `--config` and `--set` win over them."""
 
 
 class TraceOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ def simulate_workload(plan: Plan, costs: Costs, workload: Workload) -> Figures:
         notes=served.notes,
         hardware=plan.hardware,
         config_digest=plan.config_digest,
-        policy=str(getattr(setup.router, "policy", "shortest_queue")),
+        policy=setup.router.policy,
         num_requests=len(records),
         num_completed=sum(one.outcome is Outcome.COMPLETED for one in records),
         failures=failures_of(records),
