@@ -19,6 +19,8 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     """Of one chunk, from end to end: its order, and what the event loop does for it."""
     transfer_run_us: float = 0.0
     """Of one more contiguous stretch in the same order."""
+    digest_bytes_per_us: float = 0.0
+    """Read-back of what has arrived; 0 where nothing is read back."""
     prefill_us_per_pair: float = 0.0
     """Of each causal (query, key) pair, beside the cost of its row; 0 where it does not show."""
     decode_us_per_sequence: float = 0.0

@@ -107,6 +107,9 @@ class _Price:
         calls, layers = self._calls(schedule, limit_nbytes), self._layout.num_layers
         moved = [self._layer_us(calls)] * layers
         exposed = request_visible_time(self._ready, moved) - self._ready[-1]
+        read_back = self._rates.digest_bytes_per_us
+        if not read_back:
+            return exposed
         chunk_nbytes = min(self._chunk_nbytes, self._nbytes * layers)
         longer_nbytes = self._nbytes * layers / calls.transfer - chunk_nbytes
-        return exposed + max(0.0, longer_nbytes) / self._rates.transfer_bytes_per_us
+        return exposed + max(0.0, longer_nbytes) / read_back

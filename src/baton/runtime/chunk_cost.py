@@ -13,7 +13,7 @@ class ChunkCost:
     A chunk is an order, its completion, the credit that comes back for it and, by the layer
     schedule, the engine's word that the layer is ready; together that is far more than the order
     itself, and on a pinned core the prompt's own step stands still for it. Intervals with many
-    chunks of each request tell the cost of a chunk, the others that of a request.
+    chunks of each request tell the cost of a chunk, those with one at most that of a request.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class ChunkCost:
             seen_us = max(0.0, left_us - num_requests * self._request_us) / num_chunks
             weight = _WEIGHT if self.chunk_us else 1.0
             self.chunk_us += weight * (seen_us - self.chunk_us)
-        elif num_requests:
+        elif num_chunks <= num_requests:
             seen_us = max(0.0, left_us - num_chunks * self.chunk_us) / num_requests
             weight = _WEIGHT if self._request_us else 1.0
             self._request_us += weight * (seen_us - self._request_us)

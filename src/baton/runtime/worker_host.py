@@ -112,6 +112,7 @@ class WorkerHost:
                 transfer_bytes_per_us=rates.bytes_per_us,
                 transfer_overhead_us=rates.overhead_us,
                 transfer_run_us=rates.run_us,
+                digest_bytes_per_us=rates.digest_bytes_per_us,
             ),
         )
 

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from baton.runtime.dataplane.checksum import copy_and_checksum
+from baton.runtime.dataplane.checksum import checksum, copy_and_checksum
 from baton.runtime.dataplane.plane import Rates
 
 _WEIGHT = 0.1
@@ -23,6 +23,7 @@ class Meter:
         self._bytes_per_us = 4000.0
         self._overhead_us = 30.0
         self._run_us = 1.0
+        self._digest_bytes_per_us = 0.0
 
     def observe(self, nbytes: int, copy_us: float, total_us: float) -> None:
         """Learn from one finished put."""
@@ -33,7 +34,10 @@ class Meter:
     def rates(self) -> Rates:
         """Return the present averages."""
         return Rates(
-            bytes_per_us=self._bytes_per_us, overhead_us=self._overhead_us, run_us=self._run_us
+            bytes_per_us=self._bytes_per_us,
+            overhead_us=self._overhead_us,
+            run_us=self._run_us,
+            digest_bytes_per_us=self._digest_bytes_per_us,
         )
 
     def calibrate(self) -> Rates:
@@ -53,6 +57,9 @@ class Meter:
         )
         scattered = time.perf_counter()
         self._run_us = 1e6 * (scattered - probed) / _RUNS
+        if self._hashed:
+            checksum([destination])
+            self._digest_bytes_per_us = _SCRATCH_NBYTES / (1e6 * (time.perf_counter() - scattered))
         self._bytes_per_us = _SCRATCH_NBYTES / (1e6 * (copied - started))
         self._overhead_us = 1e6 * (probed - copied) / _PROBES
         return self.rates()

@@ -109,6 +109,8 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     """Fixed cost of one put beside its copy, in microseconds."""
     run_us: float = 0.0
     """Of one more run in the same put."""
+    digest_bytes_per_us: float = 0.0
+    """Read-back of a destination; 0 where checksums are off and nothing is read back."""
 
 
 class DataPlane(Protocol):
