@@ -94,16 +94,16 @@ class LocalSide:
         return self.sequences.pop(key, None)
 
     def stop(self, fence: Fence) -> bool:
-        """Take an aborted sequence out of the engine; False while a batch still writes it."""
+        """Take an aborted sequence out; False while a batch or a load still writes its blocks."""
         sequence = self.sequences.pop(fence.transfer_id, None)
         if sequence is None:
             return True
-        if self._queue.remove(sequence):
+        if self._queue.remove(sequence) and not sequence.is_loading:
             return True
         self._stopping[sequence.key] = sequence
         return False
 
     def on_batch_end(self, sequence: Sequence) -> None:
-        """A stopped sequence is out of the engine: its reservation may finish its abort."""
+        """Nothing writes a stopped sequence any more: its reservation may finish its abort."""
         if self._stopping.pop(sequence.key, None) is not None:
             self._destination().aborts.on_compute_stopped(sequence.fence)

@@ -62,7 +62,7 @@ class Worker:
         self.directory = Directory()
         self._fenced_jobs = Directory()
         self._meter = RateMeter(rates or Rates())
-        self.tiers = TierSide(self.context, self._meter.rates, self._on_loaded)
+        self.tiers = TierSide(self.context, self._meter.rates, lambda s: self.local.on_batch_end(s))
         self.queue = EngineQueue(self.context, self._admit_prefill, self.tiers.loads.begin)
         self.source = SourceSide(self.context, self.queue, self._fenced_jobs)
         self.local = LocalSide(self.context, self.queue, self._destination_side)
@@ -124,13 +124,7 @@ class Worker:
             held_copies=len(jobs),
             batch_us=max(self.queue.batch_us, self.decode.digest_us),
             rates=self._meter.rates(),
-            counters={
-                **self.context.counters,
-                "evictions": pool.num_evicted,
-                "prefix_blocks_asked": self.context.memory.num_asked,
-                "prefix_blocks_found": self.context.memory.num_hits,
-                **self.tiers.counters(),
-            },
+            counters={**self.context.counters, **self.tiers.counters()},
             peers={peer.worker_id: peer.epoch for peer in self.context.peers.values()},
             revoked_below=self.context.gate.revoked_below,
             cache_generation=self.context.cache_generation,
@@ -326,11 +320,6 @@ class Worker:
                 self.destination.table.renew(fence)
 
     # -- engine --------------------------------------------------------------------------------
-
-    def _on_loaded(self, sequence: Sequence) -> None:
-        """Rows of a prefix are here, or cannot be had: what waited for that may go on."""
-        if not sequence.in_batch:
-            self.local.on_batch_end(sequence)
 
     def _admit_prefill(self, sequence: Sequence) -> bool:
         if self.tiers.loads.begin(sequence):

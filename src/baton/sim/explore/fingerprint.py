@@ -33,15 +33,20 @@ from baton.protocol.lease import LeaseTable
 EXCLUDED: dict[str, frozenset[str]] = {
     "Worker": frozenset({"_meter", "_version"}),
     "WorkerContext": frozenset({"counters", "now_us", "model", "worker", "transfer"}),
-    "RouterContext": frozenset({"counters", "now_us", "config", "transfer", "finished_at"}),
-    "WorkerView": frozenset({"last_seen_us"}),
+    "RouterContext": frozenset(
+        {"counters", "now_us", "config", "transfer", "finished_at", "lifetimes", "tenants"}
+    ),
+    "WorkerView": frozenset({"last_seen_us", "_load"}),
+    "Account": frozenset({"_changed"}),
+    "Fleet": frozenset({"_link", "_link_until_us"}),
+    "RequestRecord": frozenset({"published_us", "prefill_end_us", "num_prefilled_tokens"}),
     "EngineQueue": frozenset({"_num_batches", "_limits"}),
     "DestinationTransfer": frozenset({"ledger", "arrived_nbytes", "layout", "identity", "plan"}),
     "SourceTransfer": frozenset({"layout", "plan"}),
     "CreditWindow": frozenset({"peak_nbytes"}),
     "CapabilityIssuer": frozenset({"_signer"}),
     "CapabilityGate": frozenset({"_verifier", "_max_ttl_us", "_max_nonces"}),
-    "MemPool": frozenset({"layout", "_identity", "num_hits"}),
+    "MemPool": frozenset({"layout", "_identity", "num_hits", "num_asked"}),
 }
 """Attributes that cannot influence behaviour, by class."""
 
