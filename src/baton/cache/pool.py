@@ -70,14 +70,11 @@ class MemPool:
         """Where a slot of this worker's tier lies, for everybody."""
         return Address(self._owner, self._epoch, tier, slot)
 
-    def price_by(self, price: Price) -> None:
-        """What losing a block from memory would cost; counts where eviction is cost-aware.
-
-        A lower tier is priced by recompute alone: there is nothing below it to reload from.
-        """
-        self.pool.history.price = lambda name, depth: price(name, depth)
+    def price_by(self, price: Price, price_below: Price) -> None:
+        """What losing a block from memory, or from a lower tier, would cost."""
+        self.pool.history.price = price
         for table in self.lower:
-            table.history.price = lambda _name, depth: price(b"", depth)
+            table.history.price = price_below
 
     def hashes(self, request: Request, token_ids: Sequence[int]) -> list[bytes]:
         """Names of the full blocks of `token_ids` under this request's tenant and salt."""

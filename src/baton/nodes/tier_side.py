@@ -40,7 +40,7 @@ class TierSide:
         self._num_stores = 0
         self._speeds = {table.tier: Ratio(0.0, 0.0) for table in memory.lower}
         self.loads = TierLoads(context, self._order, self._load_us, self._compute_us, on_loaded)
-        memory.price_by(self._price_us)
+        memory.price_by(self._price_us, self._price_below_us)
 
     # -- prices --------------------------------------------------------------------------------
 
@@ -55,12 +55,16 @@ class TierSide:
 
     def _price_us(self, block_hash: bytes, depth: int) -> float:
         """What it costs to have a block again that memory gives up."""
-        size = self._context.layout.block_size
-        compute_us = self._compute_us(depth * size, (depth + 1) * size) or 1.0
+        compute_us = self._price_below_us(block_hash, depth)
         for table in self._context.memory.lower:
-            if block_hash and table.lookup(block_hash) is not None:
+            if table.lookup(block_hash) is not None:
                 return min(compute_us, self._load_us(table.tier, 1) or compute_us)
         return compute_us
+
+    def _price_below_us(self, _block_hash: bytes, depth: int) -> float:
+        """A block that a lower tier gives up has to be computed again."""
+        size = self._context.layout.block_size
+        return self._compute_us(depth * size, (depth + 1) * size) or 1.0
 
     # -- work ----------------------------------------------------------------------------------
 

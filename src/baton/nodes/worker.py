@@ -62,7 +62,7 @@ class Worker:
         self.directory = Directory()
         self._fenced_jobs = Directory()
         self._meter = RateMeter(rates or Rates())
-        self.tiers = TierSide(self.context, self._meter.rates, lambda s: self.local.on_batch_end(s))
+        self.tiers = TierSide(self.context, self._meter.rates, self._on_loaded)
         self.queue = EngineQueue(self.context, self._admit_prefill, self.tiers.loads.begin)
         self.source = SourceSide(self.context, self.queue, self._fenced_jobs)
         self.local = LocalSide(self.context, self.queue, self._destination_side)
@@ -320,6 +320,9 @@ class Worker:
                 self.destination.table.renew(fence)
 
     # -- engine --------------------------------------------------------------------------------
+
+    def _on_loaded(self, sequence: Sequence) -> None:
+        self.local.on_batch_end(sequence)
 
     def _admit_prefill(self, sequence: Sequence) -> bool:
         if self.tiers.loads.begin(sequence):
