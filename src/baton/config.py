@@ -143,8 +143,31 @@ class CacheConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RouterConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Admission, deadlines and fallbacks."""
+    """Routes, admission, deadlines and fallbacks."""
 
+    policy: Literal[
+        "shortest_queue",
+        "distserve",
+        "memserve",
+        "conductor",
+        "pair",
+        "random",
+        "load_balance",
+        "local_cache_aware",
+        "global_cache_aware",
+    ] = "shortest_queue"
+    """Which workers serve a request; see docs/routing.md."""
+    balancing_threshold: float = 2.0
+    """conductor, global_cache_aware: a copy of the best prefix is priced where it is longer than
+    the local one by more than this ratio."""
+    admission: Literal["none", "early", "predicted"] = "none"
+    """Refuse before any compute by the load of both sides, now or when the prefill would end."""
+    ttft_slo_ms: int = 0
+    """Target of requests that bring none of their own; 0: none."""
+    tpot_slo_ms: int = 0
+    """The same for each further token; 0: none."""
+    fairness: Literal["fcfs", "tenants"] = "fcfs"
+    """Whose request is routed next: the oldest, or the least served tenant's oldest."""
     max_attempts: int = 3
     ttft_budget_ms: int = 120_000
     attempt_timeout_ms: int = 60_000
@@ -339,6 +362,7 @@ def _validate_bounds(config: BatonConfig) -> None:
             "worker_timeout_ms",
             "batch_timeout_ms",
             "decode_stall_ms",
+            "balancing_threshold",
         ),
         "cache": ("copy_timeout_ms", "max_replicas"),
         "gateway": ("max_body_nbytes", "max_n", "max_prompts"),
@@ -347,6 +371,7 @@ def _validate_bounds(config: BatonConfig) -> None:
     not_negative = {
         "worker": ("growth_tokens", "age_override_ms", "max_passed_over", "max_preemptions"),
         "model": ("max_model_len",),
+        "router": ("ttft_slo_ms", "tpot_slo_ms"),
         "cache": ("host_nbytes", "disk_nbytes", "max_copies", "replicate_hits"),
     }
     for table, least, remedy in (

@@ -1,84 +1,148 @@
 """Attempts: choose a route, reserve, start the prefill, and fall back when one fails."""
 
+from collections.abc import Callable
+
 from baton.core.delivery import Failed, Finished
 from baton.core.finish import finish_reason
 from baton.core.ids import Fence, Mode, Role, Schedule
 from baton.core.manifest import Grant
 from baton.core.messages import Denied, PeerUp, Prefill, Reserve, Reserved
-from baton.core.snapshot import Rates
 from baton.nodes.fleet import WorkerView
 from baton.nodes.grants import grant_answer_defect
 from baton.nodes.record import RequestRecord
 from baton.nodes.router_context import RouterContext, usage_of
+from baton.nodes.routes import Routes
 from baton.policy.fallback import Fallback, next_fallback
-from baton.policy.routing import Pair, recompute_worker, shortest_queue_pair
+from baton.policy.routing.decision import Decision, Rejection, alternatives_text
 from baton.policy.schedule import choose_schedule
 from baton.protocol.request import RequestInput, RequestState
 
+Fetches = Callable[[RequestRecord, str, str, int], bool]
+"""Copies the first blocks of a prompt from an owner to a worker; False if it cannot start."""
+_COMPUTING = (RequestState.PREFILLING, RequestState.DECODING)
 _PERMANENT = ("exceed the K/V pool", "prompt_exceeds_pool")
 
 
 class Attempts:
     """Owns a request between two states: waiting for a route, and published or failed."""
 
-    def __init__(self, context: RouterContext) -> None:
+    def __init__(self, context: RouterContext, fetch: Fetches | None = None) -> None:
         self._context = context
+        self._routes = Routes(context, can_fetch=fetch is not None)
+        self._fetch = fetch
 
     # -- route ---------------------------------------------------------------------------------
 
     def route_waiting(self) -> None:
-        """Start attempts in order of arrival while the head of the queue has a route."""
+        """Start attempts while whose turn it is has a route, or is refused."""
         context = self._context
         while context.waiting:
-            record = context.records[context.waiting[0]]
-            pair = self._choose(record)
-            if pair is None:
+            record = self._routes.next_waiting()
+            outcome = self._routes.choose(record)
+            if outcome is None:
                 return
-            context.waiting.popleft()
-            self._start(record, pair)
+            if isinstance(outcome, Rejection):
+                self._reject(record, outcome)
+            elif outcome.fetch is not None and not self._is_fetched(record, outcome):
+                record.has_fetched = True  # its turn again, without
+            else:
+                context.waiting.remove(record.request.request_id)
+                if outcome.fetch is None:
+                    self._start(record, outcome)
 
-    def _choose(self, record: RequestRecord) -> Pair | None:
-        loads = self._context.fleet.routable(self._context.now_us)
-        num_blocks = self._context.num_blocks(record)
-        if record.recompute:
-            return recompute_worker(loads, num_blocks)
-        return shortest_queue_pair(loads, num_blocks, record.avoid_prefill)
+    def _is_fetched(self, record: RequestRecord, decision: Decision) -> bool:
+        """The one place where a route becomes a copy: its request waits for that one's end."""
+        fetch = decision.fetch
+        assert self._fetch is not None and fetch is not None
+        record.decision = decision
+        return self._fetch(record, fetch.owner, decision.pair.prefill, fetch.num_blocks)
 
-    def _start(self, record: RequestRecord, pair: Pair) -> None:
-        context, request = self._context, record.request
+    def _reject(self, record: RequestRecord, rejection: Rejection) -> None:
+        """Refused before any compute, or before any more of it."""
+        context = self._context
+        context.waiting.remove(record.request.request_id)
+        record.machine.feed(RequestInput.REJECT)
+        context.counters[f"rejected_{rejection.code}"] += 1
+        context.trace(
+            "rejected",
+            record,
+            code=rejection.code,
+            reason=rejection.reason,
+            predicted_ttft_us=round(rejection.ttft_us),
+            predicted_tpot_us=round(rejection.tpot_us),
+        )
+        retry_after_s = context.retry_after_s()
+        if rejection.wait_us:
+            retry_after_s = min(300.0, max(1.0, rejection.wait_us / 1e6))
+        failed = Failed(
+            code=rejection.code,
+            message=rejection.reason,
+            status=429,
+            retry_after_s=retry_after_s,
+        )
+        context.end(record, failed)
+
+    def _start(self, record: RequestRecord, decision: Decision) -> None:
+        context, request, pair = self._context, record.request, decision.pair
         source, destination = context.fleet.get(pair.prefill), context.fleet.get(pair.decode)
         assert source is not None and destination is not None
+        self._routes.charge(record)
         record.machine.feed(RequestInput.ROUTE)
         record.attempt += 1
         record.generation += 1
         fence = record.fence = _fence(record, source, destination)
         record.route_epoch = context.rights.route_epoch
+        record.decision = decision
         record.mode = Mode.DISAGGREGATED
         if fence.colocated:
             record.mode = Mode.RECOMPUTED if record.recompute else Mode.COLOCATED
-        source.prefill_tokens[request.request_id] = record.num_tokens
         destination.decode_blocks[request.request_id] = context.num_blocks(record)
-        queue_us = source.pending_tokens * context.fleet.prefill_us_per_token()
-        timeout_us = context.config.attempt_timeout_ms * 1000 + int(2 * queue_us)
-        record.attempt_deadline_us = context.now_us + timeout_us
-        schedule = self._schedule(record, source)
-        context.trace(
-            "routed",
-            record,
-            mode=record.mode,
-            schedule=schedule,
-            prefill=fence.source_id,
-            decode=fence.destination_id,
-        )
+        self._set_deadlines(record, source, decision)
+        schedule = self._schedule(record, source, decision)
+        self._trace_routed(record, decision, schedule)
         record.unanswered = Reserve(
             fence=fence,
             request=request,
             output_token_ids=record.output_token_ids,
-            direction=context.transfer.direction,
+            direction=decision.direction or context.transfer.direction,
             schedule=schedule,
             route_epoch=record.route_epoch,
         )
         self.repeat(record)
+
+    def _set_deadlines(self, record: RequestRecord, source: WorkerView, route: Decision) -> None:
+        """Put what it still has to compute on the source's account, and wait as long as that."""
+        context, request_id = self._context, record.request.request_id
+        cached = route.prefill_reuse_tokens
+        rows = record.num_tokens - cached
+        source.prefill_tokens[request_id] = rows
+        source.prefill_pairs[request_id] = rows * cached + rows * (rows + 1) // 2
+        load = source.load()
+        queue_us = load.pending_us or (load.pending_tokens * context.fleet.prefill_us_per_token())
+        record.prefill_end_us = context.now_us + int(queue_us)
+        timeout_us = context.config.attempt_timeout_ms * 1000 + int(2 * queue_us)
+        record.attempt_deadline_us = context.now_us + timeout_us
+
+    def _trace_routed(self, record: RequestRecord, route: Decision, schedule: Schedule) -> None:
+        """The route and what was expected of it; expectations that are 0 or empty are left out."""
+        expected: dict[str, int | str] = {
+            "predicted_ttft_us": round(route.ttft_us),
+            "predicted_tpot_us": round(route.tpot_us),
+            "prefill_reuse": route.prefill_reuse_tokens,
+            "decode_reuse": route.decode_reuse_tokens,
+            "alternatives": alternatives_text(route),
+        }
+        self._context.trace(
+            "routed",
+            record,
+            mode=record.mode,
+            schedule=schedule,
+            prefill=route.pair.prefill,
+            decode=route.pair.decode,
+            policy=self._context.config.policy,
+            reason=route.reason,
+            **{name: value for name, value in expected.items() if value},
+        )
 
     def repeat(self, record: RequestRecord) -> None:
         """Send what nobody has answered yet, the first time or again; both are idempotent."""
@@ -88,17 +152,17 @@ class Attempts:
             case Prefill(fence=fence):
                 self._context.send(fence.source_id, record.unanswered)
 
-    def _schedule(self, record: RequestRecord, source: WorkerView) -> Schedule:
+    def _schedule(self, record: RequestRecord, source: WorkerView, route: Decision) -> Schedule:
+        """By the compute set and the transfer set that the route expects."""
         transfer = self._context.transfer
         if transfer.schedule != "auto":
             return Schedule(transfer.schedule)
-        rates = source.snapshot.rates if source.snapshot else Rates()
         return choose_schedule(
             source.info.model.layout,
-            record.num_tokens,
-            record.num_tokens,
+            record.num_tokens - route.prefill_reuse_tokens,
+            record.num_tokens - route.decode_reuse_tokens,
             transfer.chunk_nbytes,
-            rates,
+            source.rates,
             transfer.credit_nbytes,
         ).schedule
 
@@ -201,6 +265,9 @@ class Attempts:
             return
         fence = record.fence
         assert fence is not None
+        if record.state in _COMPUTING and record.decision is not None:
+            rows = record.num_tokens - record.decision.prefill_reuse_tokens
+            record.num_prefilled_tokens += rows
         if context.rights.is_revoked(fence, record.route_epoch):
             record.attempt -= 1  # the route was taken back, whatever its workers made of that
         elif not fence.colocated and reason != "capability_expired":

@@ -5,39 +5,98 @@ from collections.abc import Iterator
 from baton.core.ids import Role
 from baton.core.layout import KVLayout, ModelInfo
 from baton.core.reblock import transform_defect
-from baton.core.snapshot import LoadSnapshot, WorkerInfo
+from baton.core.snapshot import LoadSnapshot, Rates, WorkerInfo
+from baton.nodes.account import Account
 from baton.policy.routing import WorkerLoad
+
+_LINK_FOR_US = 100_000
 
 
 class WorkerView:
-    """One live worker. Outstanding work is the router's own account, exact between snapshots."""
+    """One live worker. Outstanding work is the router's own account, exact between snapshots.
+
+    A route asks for the load of every worker, so it is kept until something of it changes.
+    """
 
     def __init__(self, info: WorkerInfo, now_us: int) -> None:
         self.info = info
         self.last_seen_us = now_us
-        self.snapshot: LoadSnapshot | None = None
-        self.prefill_tokens: dict[str, int] = {}
-        self.decode_blocks: dict[str, int] = {}
-        self.full = False
+        self.prefill_tokens = Account(self._forget_load)
+        """Rows that each request routed here still has to have computed, as far as is known."""
+        self.prefill_pairs = Account(self._forget_load)
+        """Causal pairs of those rows."""
+        self.decode_blocks = Account(self._forget_load)
+        self._snapshot: LoadSnapshot | None = None
+        self._full = False
+        self._load: WorkerLoad | None = None
+
+    @property
+    def snapshot(self) -> LoadSnapshot | None:
+        """The last heartbeat."""
+        return self._snapshot
+
+    @snapshot.setter
+    def snapshot(self, snapshot: LoadSnapshot | None) -> None:
+        self._snapshot = snapshot
+        self._load = None
+
+    @property
+    def full(self) -> bool:
         """It denied a reservation; routes wait for its next snapshot or finished request."""
+        return self._full
+
+    @full.setter
+    def full(self, full: bool) -> None:
+        self._full = full
+        self._load = None
+
+    def _forget_load(self) -> None:
+        self._load = None
 
     @property
     def pending_tokens(self) -> int:
         """Prompt tokens routed here whose prefill is not known to be over."""
-        return sum(self.prefill_tokens.values())
+        return self.prefill_tokens.total
+
+    @property
+    def rates(self) -> Rates:
+        """What it has measured; all 0 before its first heartbeat."""
+        return self._snapshot.rates if self._snapshot else Rates()
+
+    def end_prefill(self, request_id: str) -> None:
+        """This request's rows are computed, or will not be."""
+        self.prefill_tokens.pop(request_id, None)
+        self.prefill_pairs.pop(request_id, None)
 
     def load(self) -> WorkerLoad:
         """This worker as the routing policy sees it."""
+        if self._load is None:
+            self._load = self._measure()
+        return self._load
+
+    def _measure(self) -> WorkerLoad:
         quarantined = self.snapshot.quarantined_blocks if self.snapshot else 0
-        taken = sum(self.decode_blocks.values()) + quarantined
+        taken = self.decode_blocks.total + quarantined
+        rates = self.rates
         return WorkerLoad(
             worker_id=self.info.worker_id,
             role=self.info.role,
             pending_tokens=self.pending_tokens,
+            pending_us=rates.prefill_us_per_token * self.prefill_tokens.total
+            + rates.prefill_us_per_pair * self.prefill_pairs.total,
             active_requests=len(self.decode_blocks),
             headroom_blocks=self.info.num_blocks - taken,
             accepting=not self.full and len(self.decode_blocks) < self.info.max_num_seqs,
+            running=self.snapshot.running if self.snapshot else 0,
+            max_requests=self.info.max_num_seqs,
+            rates=rates,
+            tier_bytes_per_us=self._tier_bytes_per_us(),
         )
+
+    def _tier_bytes_per_us(self) -> float:
+        """The slowest measured way into memory: which tier holds a block is not asked here."""
+        tiers = self.snapshot.tiers if self.snapshot else ()
+        return min((tier.bytes_per_us for tier in tiers if tier.bytes_per_us), default=0.0)
 
 
 class Fleet:
@@ -48,6 +107,8 @@ class Fleet:
         self._batch_timeout_us = batch_timeout_us
         self._views: dict[str, WorkerView] = {}
         self._reference: WorkerInfo | None = None
+        self._link = Rates()
+        self._link_until_us = 0
         self._over: dict[str, int] = {}
         """The last life of each worker that is known to be over: its late words join nobody."""
 
@@ -156,9 +217,21 @@ class Fleet:
 
     def prefill_us_per_token(self) -> float:
         """Mean measured prefill cost over the prefill-capable workers; 0 before any measurement."""
-        rates = [
-            view.snapshot.rates.prefill_us_per_token
-            for view in self
-            if view.snapshot and view.snapshot.rates.prefill_us_per_token
-        ]
-        return sum(rates) / len(rates) if rates else 0.0
+        return _mean([view.rates.prefill_us_per_token for view in self])
+
+    def link(self, now_us: int) -> Rates:
+        """Mean measured rate and overhead of the links, kept for a while: every route asks."""
+        if now_us >= self._link_until_us or now_us < self._link_until_us - _LINK_FOR_US:
+            self._link_until_us = now_us + _LINK_FOR_US
+            rates = [view.rates for view in self]
+            self._link = Rates(
+                transfer_bytes_per_us=_mean([r.transfer_bytes_per_us for r in rates]),
+                transfer_overhead_us=_mean([r.transfer_overhead_us for r in rates]),
+            )
+        return self._link
+
+
+def _mean(values: list[float]) -> float:
+    """Of those that were measured."""
+    measured = [value for value in values if value]
+    return sum(measured) / len(measured) if measured else 0.0

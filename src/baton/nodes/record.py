@@ -6,6 +6,7 @@ from baton.core.ids import Fence, Mode
 from baton.core.machine import Machine
 from baton.core.messages import Prefill, Reserve
 from baton.core.request import Request, Token
+from baton.policy.routing.decision import Decision
 from baton.protocol.request import REQUEST, RequestState
 
 
@@ -37,6 +38,15 @@ class RequestRecord:
         """Names of its prompt's full blocks, once somebody has asked for them."""
         self.has_fetched = False
         """A copy of its prefix was tried: a second one is not."""
+        self.decision: Decision | None = None
+        """The route of its attempt, with what was predicted of it."""
+        self.prefill_end_us = 0
+        """When its prefill is expected to end."""
+        self.published_us = 0
+        self.num_prefilled_tokens = 0
+        """Rows whose prefill was ordered by attempts that failed."""
+        self.is_charged = False
+        """Its prompt is on its tenant's counter."""
 
     @property
     def state(self) -> RequestState:

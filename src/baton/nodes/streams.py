@@ -27,11 +27,11 @@ class Streams:
         if record.state is not RequestState.PREFILLING:
             return  # said again beside tokens that were sent again
         record.machine.feed(RequestInput.PUBLISH)
-        record.last_progress_us = context.now_us
+        record.last_progress_us = record.published_us = context.now_us
         record.cached_tokens = message.cached_tokens
         source = context.fleet.get(fence.source_id)
         if source is not None:
-            source.prefill_tokens.pop(record.request.request_id, None)
+            source.end_prefill(record.request.request_id)
         context.counters[f"mode_{record.mode}"] += 1
         context.trace("published", record)
         if not record.started:
@@ -71,7 +71,9 @@ class Streams:
             self._on_early(context.records[request_id])
         for request_id, tokens in fresh.items():
             context.counters["delivered_tokens"] += len(tokens)
-            context.deliver(context.records[request_id], Tokens(tokens=tuple(tokens)))
+            asked = context.records[request_id]
+            context.tenants.charge(asked.request.tenant_id, output_tokens=len(tokens))
+            context.deliver(asked, Tokens(tokens=tuple(tokens)))
 
     def _is_credible(self, fence: Fence, token: Token, sender: WorkerInfo) -> bool:
         """Tokens come from the decode worker of the attempt, and from the vocabulary."""
@@ -113,6 +115,7 @@ class Streams:
         record.machine.feed(RequestInput.FINISH)
         context.send(fence.destination_id, DoneAck(fence=fence))
         context.finished_at.append(context.now_us)
+        context.lifetimes.observe(context.now_us - record.published_us, len(record.outputs))
         context.counters["finished"] += 1
         self._on_finished(record)
         context.end(

@@ -12,6 +12,7 @@ from baton.nodes.context import ROUTER
 from baton.policy.batching.policies import POLICIES
 from baton.sim.arithmetic import Truth, model_info
 from baton.sim.clock import Clock
+from baton.sim.draw_routes import with_routes
 from baton.sim.faults import (
     Clog,
     Crash,
@@ -84,7 +85,8 @@ def draw_plan(seed: int) -> Plan:
     plan = _with_second_turns(random, _with_wire(random, plan))
     plan = _with_hostility(random, _with_questions(random, _with_pressure(random, plan)))
     plan = _with_policy(Random(f"{seed} policy"), plan)
-    return _with_geometry(Random(f"{seed} geometry"), plan)
+    plan = _with_geometry(Random(f"{seed} geometry"), plan)
+    return with_routes(Random(f"{seed} routes"), plan)
 
 
 def _with_policy(random: Random, plan: Plan) -> Plan:

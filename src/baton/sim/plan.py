@@ -106,6 +106,8 @@ def plan_lines(plan: Plan) -> list[str]:
         f"{'a private key' if plan.asymmetric else 'one secret'}",
         f"  attempts {router.max_attempts} of {router.attempt_timeout_ms} ms, worker timeout "
         f"{router.worker_timeout_ms} ms",
+        f"  routes by {router.policy} (threshold {router.balancing_threshold:g}), admission "
+        f"{router.admission}, order {router.fairness}",
         f"  {len(plan.arrivals)} requests, "
         f"{sum(a.cancel_after_us >= 0 for a in plan.arrivals)} given up by their clients",
         f"  rates {_rates(plan.rates)}; faults end at {plan.fault_end_us / 1e6:.3f} s",

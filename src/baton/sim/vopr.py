@@ -18,8 +18,11 @@ from baton.sim.world import World
 _POLL_US = 50_000
 _MAX_EVENTS = 300_000
 _NUM_PROBES = 2
-_CALM_REFUSALS = ("queue_timeout", "not_ready", "queue_full", "too_large")
-"""What a client may be told though nothing is wrong: there was no room, or there can be none."""
+_CALM_REFUSALS = (
+    *("queue_timeout", "not_ready", "queue_full", "too_large"),
+    *("ttft_slo", "tpot_slo", "prefill_load", "decode_load"),
+)
+"""What a client may be told though nothing is wrong: there was no room, or not in time."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
