@@ -1,0 +1,1 @@
+"""The router's index and its decisions against their limits, and beside Dynamo's RadixTree."""
