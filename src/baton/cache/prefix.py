@@ -1,12 +1,10 @@
 """Prefix identity is a hash chain whose root is everything that must agree (0x09G)."""
 
 import hashlib
-import struct
 from collections.abc import Sequence
 
 from baton.core.layout import KVLayout, ModelIdentity
-
-_TOKEN_NBYTES = 4
+from baton.core.token_bytes import TOKEN_NBYTES, token_bytes
 
 
 def chain_root(identity: ModelIdentity, layout: KVLayout, tenant_id: str, salt: str) -> bytes:
@@ -25,22 +23,18 @@ def chain_root(identity: ModelIdentity, layout: KVLayout, tenant_id: str, salt: 
 
 def extend_chain(parent: bytes, token_ids: Sequence[int]) -> bytes:
     """Hash of one full block after `parent`."""
-    return _link(parent, _pack(token_ids))
+    return _link(parent, token_bytes(token_ids))
 
 
 def block_hashes(root: bytes, token_ids: Sequence[int], block_size: int) -> list[bytes]:
     """Chained hashes of the full blocks of a token sequence; a partial tail has no name."""
     hashes = []
-    parent, data = root, _pack(token_ids)
-    nbytes = block_size * _TOKEN_NBYTES
+    parent, data = root, token_bytes(token_ids)
+    nbytes = block_size * TOKEN_NBYTES
     for start in range(0, len(data) - nbytes + 1, nbytes):
         parent = _link(parent, data[start : start + nbytes])
         hashes.append(parent)
     return hashes
-
-
-def _pack(token_ids: Sequence[int]) -> bytes:
-    return struct.pack(f"<{len(token_ids)}I", *token_ids)
 
 
 def _link(parent: bytes, data: bytes) -> bytes:

@@ -1,7 +1,6 @@
 """Chunks, grants and the handoff manifest with its four namespaces (specification 0x01A)."""
 
 import hashlib
-import struct
 from collections.abc import Sequence
 
 import msgspec
@@ -9,6 +8,7 @@ import msgspec
 from baton.core.ids import Direction, Fence, Purpose, Schedule
 from baton.core.layout import KVLayout, ModelIdentity
 from baton.core.request import Token
+from baton.core.token_bytes import token_bytes
 
 
 class ChunkSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,8 +166,7 @@ class CacheEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 def prompt_digest(token_ids: Sequence[int]) -> str:
     """Digest of a token-id sequence."""
-    data = struct.pack(f"<{len(token_ids)}I", *token_ids)
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+    return hashlib.blake2b(token_bytes(token_ids), digest_size=16).hexdigest()
 
 
 def choose_geometry(

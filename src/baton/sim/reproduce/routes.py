@@ -6,6 +6,8 @@ draws itself, so the decode node only takes the K/V in: it is large, and its tim
 
 from functools import lru_cache
 
+import msgspec
+
 from baton.sim.reproduce.check import Check
 from baton.sim.reproduce.data import TICK_MS, Data, run
 from baton.sim.reproduce.reuse import CACHE_3M, ENDLESS
@@ -15,12 +17,15 @@ from baton.sim.simulate.hardware import machine
 CLUSTER = ("cluster.prefill=8", "cluster.decode=1", "cache.milestone=prefill")
 """Decode keeps no history: the published caches are those of the prefill nodes."""
 POLICIES = ("random", "load_balance", "local_cache_aware", "global_cache_aware")
-MFUS = (0.45, 0.5, 0.55)
+MFUS = (0.45, 0.55)
+"""Both ends of what is plausible; in between nothing else happens."""
 SWEEP_MFU = 0.45
 """Where queues are long, so that a threshold has something to decide."""
 THRESHOLDS = (1.0, 2.0, 4.0, 8.0, 1e9)
 LINKS_GBITS = (24, 50, 75, 100, 150, 200, 400)
 BITS_PER_BYTE = 8
+LAYER_GROUP = 20
+"""A handoff moves in four parts: at 100 GB/s the last one shows 10 ms, and half the events go."""
 KNEE = 1.25
 """A link is fast enough when the mean TTFT is within this factor of that of the fastest one."""
 
@@ -38,7 +43,10 @@ def routed(
     """A whole trace through eight prefill nodes with 3M tokens of cache each."""
     return run(
         data.options(trace, tick_ms=TICK_MS[trace]),
-        machine("a100x8-llama70b", mfu=mfu, link_gbytes_per_s=link_gbytes_per_s),
+        msgspec.structs.replace(
+            machine("a100x8-llama70b", mfu=mfu, link_gbytes_per_s=link_gbytes_per_s),
+            layer_group=LAYER_GROUP,
+        ),
         [*CLUSTER, f"router.policy={policy}", f"router.balancing_threshold={threshold:.1f}"],
         num_blocks=CACHE_3M,
         num_decode_blocks=ENDLESS,

@@ -19,8 +19,6 @@ from baton.policy.service_profile import (
 
 GIGA = 1e9
 US_PER_S = 1e6
-LAYER_GROUP = 10
-"""Model layers that a simulated one stands for: what is reported, and may move, together."""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +45,14 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     memory_gbytes_per_s: float
     link_gbytes_per_s: float
     """Of one node to the others, in GB/s."""
+    layer_group: int = 10
+    """Layers that a simulated one stands for: they are reported, and may move, together."""
 
     def __post_init__(self) -> None:
+        if self.num_layers % self.layer_group:
+            raise ConfigError(
+                f"layer_group {self.layer_group} does not divide {self.num_layers} layers"
+            )
         if not 0 < self.mfu <= 1:
             raise ConfigError(f"--mfu {self.mfu:g}: a share above 0 and at most 1")
         if not 0 < self.link_gbytes_per_s < float("inf"):
@@ -151,7 +155,7 @@ class MachineCosts:
 
 def _subject(machine: Machine) -> Subject:
     """Layers in groups: bytes are the model's own, only fewer events say that they are ready."""
-    group = LAYER_GROUP if machine.num_layers % LAYER_GROUP == 0 else 1
+    group = machine.layer_group
     layout = KVLayout(
         num_layers=machine.num_layers // group,
         num_kv_heads=machine.num_kv_heads,
