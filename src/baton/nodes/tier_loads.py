@@ -59,6 +59,9 @@ class TierLoads:
         self._loads: list[_Load] = []
         self._missed: OrderedDict[str, None] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._loads)
+
     def begin(self, sequence: Sequence) -> bool:
         """Order what the sequence lacks and a lower tier has; True: it waits until that is here."""
         if sequence.is_loading:
@@ -68,7 +71,7 @@ class TierLoads:
         if not memory.lower or not may_load or sequence.request.request_id in self._missed:
             return False
         size = self._context.layout.block_size
-        hashes = sequence.hashes[: (len(sequence.tokens) - 1) // size]
+        hashes = sequence.hashes[: sequence.num_reusable // size]
         start = self._num_here(sequence, hashes)
         found = memory.locate(hashes, start)
         if not found or not self._pays(found, start):

@@ -13,6 +13,7 @@ from baton.policy.batching.policies import POLICIES
 from baton.sim.arithmetic import Truth, model_info
 from baton.sim.clock import Clock
 from baton.sim.draw_routes import with_routes
+from baton.sim.draw_tiers import with_tiers
 from baton.sim.faults import (
     Clog,
     Crash,
@@ -86,7 +87,8 @@ def draw_plan(seed: int) -> Plan:
     plan = _with_hostility(random, _with_questions(random, _with_pressure(random, plan)))
     plan = _with_policy(Random(f"{seed} policy"), plan)
     plan = _with_geometry(Random(f"{seed} geometry"), plan)
-    return with_routes(Random(f"{seed} routes"), plan)
+    plan = with_routes(Random(f"{seed} routes"), plan)
+    return with_tiers(Random(f"{seed} tiers"), plan)
 
 
 def _with_policy(random: Random, plan: Plan) -> Plan:

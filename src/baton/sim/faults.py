@@ -91,6 +91,8 @@ class ChunkFault(_Fault, frozen=True, kw_only=True, tag="chunk"):
     `corrupt` flips bytes after the source summed them, `fail` reports an error, `late` takes long
     and then writes, `repeat` notifies the peer a second time after `delay_us`, `contradict` does so
     at once and with another checksum. `digest`: the `number`-th read-back reports an error.
+    `tier_fail`: the `number`-th copy between tiers reports an error; `tier_corrupt`: bytes flip,
+    below memory after they were summed, on their way up before.
     """
 
     worker_id: str
@@ -128,6 +130,8 @@ class FaultRates(msgspec.Struct, frozen=True, kw_only=True):
     intrude: float = 0.0
     contradict: float = 0.0
     digest: float = 0.0
+    tier_fail: float = 0.0
+    tier_corrupt: float = 0.0
 
 
 def describe(fault: Scheduled | Counted) -> str:

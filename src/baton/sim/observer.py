@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from baton.core.effects import Effect
+from baton.core.effects import CopyBlock, Effect
 from baton.core.events import Event
 from baton.core.manifest import CacheEntry
 from baton.core.work import Batch, WorkItem
@@ -59,6 +59,9 @@ class Observer:
         self, worker: SimWorker, reservation_id: int, blocks: Sequence[int], nbytes: int
     ) -> None:
         """The data plane has written into a worker's blocks."""
+
+    def swapped(self, worker: SimWorker, order: CopyBlock) -> None:
+        """A copy between tiers has written its target."""
 
     def quiet(self, world: World) -> None:
         """Every request has ended, everything healed, and time has passed."""

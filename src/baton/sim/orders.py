@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from baton.core import effects
-from baton.core.effects import DigestChunk, DigestKV, Effect, MoveChunk
+from baton.core.effects import CopyBlock, DigestChunk, DigestKV, DropBlock, Effect, MoveChunk
 from baton.core.events import Event, IoQuiesced
 from baton.core.messages import Message
 from baton.core.work import Batch
@@ -78,8 +78,19 @@ class Computes(Protocol):
         """Queue a batch or a digest."""
 
 
+class Swaps(Protocol):
+    """The lower tiers of a simulated worker."""
+
+    def submit(self, order: CopyBlock | DropBlock) -> None:
+        """Queue a copy or a drop."""
+
+
 def perform(
-    effect: Effect, send: Callable[[str, Message], None], engine: Computes, plane: TransferQueue
+    effect: Effect,
+    send: Callable[[str, Message], None],
+    engine: Computes,
+    plane: TransferQueue,
+    tiers: Swaps,
 ) -> None:
     """Do what a worker node asks for; traces are for observers, who see them among the effects."""
     match effect:
@@ -93,6 +104,8 @@ def perform(
             plane.submit(effect)
         case effects.CancelIo(reservation_id=reservation_id):
             plane.cancel(reservation_id)
+        case effects.CopyBlock() | effects.DropBlock():
+            tiers.submit(effect)
         case effects.Trace():
             pass
         case _:

@@ -44,6 +44,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks per worker where they differ; then `num_blocks` counts for nobody."""
     decode_block_size: int = 0
     """Tokens of a block of decode workers; 0: `worker.block_size`."""
+    num_host_blocks: int = 0
+    num_disk_blocks: int = 0
+    """Blocks of each worker's tiers below memory; 0: none."""
     num_layers: int = 3
     max_model_len: int = 512
     worker: WorkerConfig = WorkerConfig(block_size=4, max_batch_tokens=16)
@@ -98,6 +101,8 @@ def plan_lines(plan: Plan) -> list[str]:
         f"{worker.batch_policy} batches of {worker.max_batch_tokens} rows, "
         f"{worker.max_num_seqs} sequences; "
         f"cache {plan.cache.milestone}, growth {worker.growth_tokens}",
+        f"  {plan.cache.eviction} eviction; tiers below memory: "
+        f"{plan.num_host_blocks} blocks of host, {plan.num_disk_blocks} of disk",
         f"  {transfer.direction} {transfer.schedule}: chunk {transfer.chunk_nbytes} B, credit "
         f"{transfer.credit_nbytes} B, checksum {transfer.checksum}, lease {transfer.lease_ms} ms, "
         f"retry {transfer.retry_ms} ms",

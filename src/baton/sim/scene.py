@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from baton.config import RouterConfig, TransferConfig, WorkerConfig
+from baton.config import CacheConfig, RouterConfig, TransferConfig, WorkerConfig
+from baton.core.cache import Milestone
 from baton.core.ids import Direction, PromptOrder, Role
 from baton.sim.plan import Hardware, Plan
 
@@ -36,6 +37,10 @@ OPTIONS: dict[str, Callable[[str], Any]] = {
     "waiting": _NUMBER,
     "worker_timeout": _NUMBER,
     "notify_us": _NUMBER,
+    "host": _NUMBER,
+    "disk": _NUMBER,
+    "eviction": str,
+    "milestone": Milestone,
 }
 """What a story may choose. Times are in milliseconds, `chunk` and `credit` in bytes."""
 
@@ -59,6 +64,11 @@ def calm_plan(options: Mapping[str, str]) -> Plan:
             + (Role.MIXED,) * mixed
         ),
         num_blocks=get("blocks", 64),
+        num_host_blocks=get("host", 0),
+        num_disk_blocks=get("disk", 0),
+        cache=CacheConfig(
+            eviction=get("eviction", "lru"), milestone=get("milestone", Milestone.PROMPT)
+        ),
         num_layers=get("layers", 3),
         worker=WorkerConfig(
             block_size=get("block_size", 4),

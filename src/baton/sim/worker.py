@@ -23,6 +23,7 @@ from baton.sim.engine import SimEngine
 from baton.sim.faults import ChunkFault, EngineFault
 from baton.sim.orders import perform
 from baton.sim.plane import SimPlane
+from baton.sim.tiers import SimTiers
 
 if TYPE_CHECKING:
     from baton.sim.world import World
@@ -52,6 +53,7 @@ class SimWorker:
         self.rows: Rows = np.full(shape, garbage, np.int64)
         self.engine = SimEngine(self)
         self.plane = SimPlane(self)
+        self.tiers = SimTiers(self, world.disks.setdefault(worker_id, {}))
         self.node = Worker(
             worker_id=worker_id,
             ordinal=ordinal,
@@ -59,6 +61,8 @@ class SimWorker:
             role=role,
             model=self.model,
             num_blocks=self.num_blocks,
+            num_host_blocks=plan.num_host_blocks,
+            num_disk_blocks=plan.num_disk_blocks,
             worker=plan.worker,
             cache=plan.cache,
             transfer=plan.transfer,
@@ -87,6 +91,9 @@ class SimWorker:
 
     def join(self) -> None:
         """Say hello to the router until it answers, and start the heartbeat."""
+        recovered = self.tiers.recovered()
+        if recovered is not None:
+            self.feed(recovered)
         self._greet()
         self.feed(events.Tick())
 
@@ -184,7 +191,7 @@ class SimWorker:
         asked = self.node.handle(event, now_us)
         self.world.observe(lambda o: o.handled(self, event, asked))
         for effect in asked:
-            perform(effect, self._send, self.engine, self.plane)
+            perform(effect, self._send, self.engine, self.plane, self.tiers)
         self._arm()
 
     def _send(self, to: str, message: Message) -> None:
@@ -225,4 +232,5 @@ class SimWorker:
         """The process is gone: nothing of it happens any more."""
         self.alive = False
         self._waiting.clear()
+        self.tiers.crash()
         self.world.observe(lambda o: o.crashed(self))

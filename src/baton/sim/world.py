@@ -37,10 +37,13 @@ from baton.sim.network import Network
 from baton.sim.observer import Observer
 from baton.sim.plan import Arrival, Plan
 from baton.sim.step_time import LinearStepTime, StepTime
+from baton.sim.tiers import Disk
 from baton.sim.timeline import Timeline
 from baton.sim.worker import SimWorker
 
 _WATCH_US = 500_000
+_PLACES = {"digest": "digest", "tier_fail": "tier", "tier_corrupt": "tier"}
+"""Where faults are counted that do not hit a copy between workers."""
 KEY = HmacKey(ROUTER, b"a simulated deployment's one key")
 """What a deployment without a private key signs with; every worker of it knows the secret."""
 
@@ -65,8 +68,7 @@ class World:
         for fault in plan.counted:
             if not isinstance(fault, MessageFault):
                 place = "engine" if isinstance(fault, EngineFault) else "chunk"
-                if getattr(fault, "kind", "") == "digest":
-                    place = "digest"
+                place = _PLACES.get(getattr(fault, "kind", ""), place)
                 self.listed[place, fault.worker_id, fault.number] = fault
         self.model = model_info(plan.worker.block_size, plan.num_layers, plan.max_model_len)
         self.router = Router(plan.router, plan.transfer, plan.cache, signer=signer)
@@ -77,6 +79,8 @@ class World:
         self._router_timer_us: int | None = None
         self._epochs: dict[str, int] = {}
         self.workers: dict[str, SimWorker] = {}
+        self.disks: dict[str, Disk] = {}
+        """Files of every worker that has a disk tier; a crash does not touch what is whole."""
         self._hash = hashlib.blake2b(digest_size=16)
         self._encoder = msgspec.msgpack.Encoder()
         for ordinal, worker_id in enumerate(plan.worker_ids):

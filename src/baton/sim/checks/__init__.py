@@ -3,6 +3,7 @@
 from baton.sim.checks.blocks import BlocksAddUp, BlocksHaveOwners
 from baton.sim.checks.copies import CopiesOutliveTransfers
 from baton.sim.checks.credits import CreditsBoundBytes
+from baton.sim.checks.history import HistoryIsTrue, TiersAddUp
 from baton.sim.checks.holdings import HoldingsAreTrue
 from baton.sim.checks.leaks import NothingHeld
 from baton.sim.checks.publication import GenerationsOnlyRise, PublicationIsOnce, PublishedIsTrue
@@ -29,6 +30,8 @@ def all_checkers() -> list[Observer]:
         CreditsBoundBytes(),
         BlocksAddUp(),
         BlocksHaveOwners(),
+        HistoryIsTrue(truths),
+        TiersAddUp(),
         CopiesOutliveTransfers(),
         RightsAreLive(),
         StreamsAreExact(truths),

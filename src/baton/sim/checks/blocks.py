@@ -53,6 +53,7 @@ class BlocksHaveOwners(Observer):
                 held.update(transfer.block_table)
         for sequence in node.decode.sequences():
             held.update(sequence.block_table)
+        held.update(node.tiers.held_blocks())
         for block in range(pool.num_blocks):
             if pool.num_references(block) != held[block]:
                 self.fail(

@@ -51,6 +51,8 @@ def _of_worker(worker: SimWorker) -> list[str]:
         "waiting": len(node.queue.waiting),
         "running": len(node.queue.running),
         "published entries": len(node.directory),
+        "copies between tiers": len(node.tiers.swaps),
+        "tier loads": len(node.tiers.loads),
         "local prefills": node.local.num_open,
         "data plane orders": sum(worker.plane.outstanding.values()),
     }

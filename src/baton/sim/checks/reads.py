@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from baton.core.effects import DigestKV, Effect
+from baton.core.cache import Tier
+from baton.core.effects import CopyBlock, DigestKV, Effect
 from baton.core.events import Event
 from baton.core.manifest import CacheEntry
 from baton.core.work import Batch, WorkItem
@@ -81,6 +82,7 @@ class TenantsAreApart(Observer):
     def __init__(self, truths: Truths) -> None:
         self._truths = truths
         self._writers: dict[tuple[str, int, int], tuple[str, str]] = {}
+        self._below: dict[bytes, tuple[str, str]] = {}
 
     def _domain(self, request_id: str) -> tuple[str, str]:
         request = self._truths.request(request_id)
@@ -92,6 +94,15 @@ class TenantsAreApart(Observer):
         domain = self._domain(item.request_id)
         for block in item.block_table[item.start // size : (item.end - 1) // size + 1]:
             self._writers[worker.worker_id, worker.epoch, block] = domain
+
+    def swapped(self, worker: SimWorker, order: CopyBlock) -> None:
+        """What goes down and comes up again is still its writer's."""
+        if order.source is Tier.MEMORY:
+            key = (worker.worker_id, worker.epoch, order.source_slot)
+            self._below[order.block_hash] = self._writers[key]
+        elif order.target is Tier.MEMORY:
+            key = (worker.worker_id, worker.epoch, order.target_slot)
+            self._writers[key] = self._below[order.block_hash]
 
     def landed(
         self, worker: SimWorker, reservation_id: int, blocks: Sequence[int], nbytes: int

@@ -37,6 +37,11 @@ class Truths(Observer):
                     self._requests[fence.request_id] = effect.message.request
                 self.num_tokens[fence.request_id, fence.generation] = rows
 
+    @property
+    def request_ids(self) -> list[str]:
+        """Everything that was submitted or copied so far."""
+        return list(self._requests)
+
     def request(self, request_id: str) -> Request:
         """A submitted request."""
         return self._requests[request_id]

@@ -20,6 +20,16 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
     """From the router's tokens to the client's chunk."""
 
 
+class TierSpeeds(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes per microsecond of copies to or from a tier below memory, measured on no machine.
+
+    Stand-ins for one channel of DRAM and one drive; give your own.
+    """
+
+    host_bytes_per_us: float = 8_000.0
+    disk_bytes_per_us: float = 1_000.0
+
+
 class ReplaySetup(msgspec.Struct, frozen=True, kw_only=True):
     """A deployment to replay a workload on; equal setups and workloads give equal records."""
 
@@ -29,6 +39,7 @@ class ReplaySetup(msgspec.Struct, frozen=True, kw_only=True):
     router: RouterConfig = RouterConfig()
     cache: CacheConfig = CacheConfig()
     delays: Delays = Delays()
+    tier_speeds: TierSpeeds = TierSpeeds()
     max_model_len: int = 8192
     decode_block_size: int = 0
     """Tokens of a block of decode workers; 0: `worker.block_size`."""
@@ -55,6 +66,9 @@ class ReplaySetup(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("num_blocks", "num_decode_blocks"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"setup.{name} is {getattr(self, name)}; use 0 or more")
+        for name in self.tier_speeds.__struct_fields__:
+            if not getattr(self.tier_speeds, name) > 0:
+                raise ConfigError(f"setup.tier_speeds.{name} is not positive; give a rate")
         for name in self.delays.__struct_fields__:
             if getattr(self.delays, name) < 0:
                 raise ConfigError(f"setup.delays.{name} is negative; use 0 or more")

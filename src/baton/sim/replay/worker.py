@@ -16,6 +16,7 @@ from baton.sim.orders import perform
 from baton.sim.replay.costs import Costs
 from baton.sim.replay.engine import ReplayEngine
 from baton.sim.replay.plane import ReplayPlane
+from baton.sim.replay.tiers import ReplayTiers
 
 if TYPE_CHECKING:
     from baton.sim.replay.deployment import ReplayDeployment
@@ -42,6 +43,8 @@ class ReplayWorker:
         self.plane = ReplayPlane(
             worker_id, deployment.transfer_cost, self._timeline, self.feed, deployment.arrive
         )
+        block_nbytes = self._model.layout.bytes_per_block
+        self.tiers = ReplayTiers(setup.tier_speeds, block_nbytes, self._timeline, self.feed)
         self.node = Worker(
             worker_id=worker_id,
             ordinal=ordinal,
@@ -49,6 +52,8 @@ class ReplayWorker:
             role=role,
             model=self._model,
             num_blocks=self._num_blocks,
+            num_host_blocks=setup.cache.host_nbytes // block_nbytes,
+            num_disk_blocks=setup.cache.disk_nbytes // block_nbytes,
             worker=setup.worker,
             cache=setup.cache,
             transfer=setup.transfer,
@@ -78,7 +83,7 @@ class ReplayWorker:
     def feed(self, event: Event) -> None:
         """Give the node an event and perform what it asks for."""
         for effect in self.node.handle(event, self._timeline.now_us):
-            perform(effect, self._send, self.engine, self.plane)
+            perform(effect, self._send, self.engine, self.plane, self.tiers)
         self._arm()
 
     def _send(self, to: str, message: Message) -> None:
