@@ -22,6 +22,8 @@ class Timed(msgspec.Struct, kw_only=True):
     submitted_s: float = 0.0
     token_s: list[float] = []
     token_ids: list[int] = []
+    cached_tokens: int = 0
+    """Rows of the prompt that its source reused."""
 
     @property
     def ttft_s(self) -> float:
@@ -52,8 +54,8 @@ async def run_request(deployment: Deployment, request: Request) -> Timed:
                 timed.token_ids += [token.token_id for token in tokens]
             case Failed(message=message):
                 raise BatonError(f"benchmark request failed: {message}")
-            case Finished():
-                pass
+            case Finished(usage=usage):
+                timed.cached_tokens = usage.cached_tokens
     return timed
 
 

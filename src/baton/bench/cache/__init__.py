@@ -1,0 +1,1 @@
+"""What caching saves with real processes: milestones over turns, and the disk tier."""
