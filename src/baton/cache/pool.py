@@ -179,7 +179,7 @@ class MemPool:
         return self._swapping.locate(hashes, start)
 
     def swap_out(self, max_swaps: int) -> list[Swap]:
-        """Begin copies downwards, at most so many: new history first, then what has to make room.
+        """Begin copies downwards, at most so many: what has to make room first, then new history.
 
         Blocks stay pinned, and slots taken, until `end_swap`.
         """

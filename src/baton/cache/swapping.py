@@ -1,6 +1,7 @@
 """Copies between the tiers of one worker, as bookkeeping: what is pinned, what is true after."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from baton.cache.blocks import BlockPool
 from baton.cache.swap import Swap
@@ -34,32 +35,30 @@ class Swapping:
         self._tables = {table.tier: table for table in lower}
         self._waiting: dict[bytes, None] = {}
         self._drops: list[tuple[Address, bytes]] = []
+        self._num_demotions = 0
         self.num_skipped = 0
         pool.notes_idle = bool(lower)
 
     # -- down ----------------------------------------------------------------------------------
 
     def swap_out(self, max_swaps: int, generation: int) -> list[Swap]:
-        """Begin at most so many copies: of new history, then of what has to make room."""
+        """Begin at most so many copies: of what has to make room, then of new history."""
         if not self._lower:
             return []
         self._enqueue()
-        swaps: list[Swap] = []
-        for swap in self._next_swaps(generation):
-            swaps.append(swap)
-            if len(swaps) >= max_swaps:
-                break
-        return swaps
+        return list(islice(self._next_swaps(generation), max_swaps))
 
     def _next_swaps(self, generation: int) -> Iterator[Swap]:
+        while (swap := self._demote(generation)) is not None:
+            yield swap
         while self._waiting and not self._is_short:
+            if self._num_demotions and not self._lower[0].num_free:
+                return  # a slot is about to become free, and nothing has to be given up for it
             block_hash = next(iter(self._waiting))
             del self._waiting[block_hash]
             swap = self._store(block_hash, generation)
             if swap is not None:
                 yield swap
-        while (swap := self._demote(generation)) is not None:
-            yield swap
 
     @property
     def _is_short(self) -> bool:
@@ -120,6 +119,7 @@ class Swapping:
             target = below.reserve(block_hash, *upper.standing(slot))
             assert target is not None
             upper.begin_read(slot, used=False)
+            self._num_demotions += 1
             return Swap(
                 block_hash=block_hash,
                 generation=generation,
@@ -189,6 +189,7 @@ class Swapping:
 
     def _end_demotion(self, swap: Swap, checksum: int | None) -> bool:
         """The upper tier lets go of what went down, or of what was not what it should be."""
+        self._num_demotions -= 1
         table, slot = self._tables[swap.source.tier], swap.source.slot
         is_true = checksum is not None and checksum == table.checksum(slot)
         table.num_corrupt += checksum is not None and not is_true
