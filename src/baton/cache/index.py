@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from baton.cache.match import Match
+from baton.cache.match_steps import MatchSteps
 from baton.cache.owners import SLOT_BITS, SLOT_MASK, TIER_BIT, Owner, OwnerTable
 from baton.core.cache import Place, Tier
 
@@ -27,6 +28,7 @@ class BlockIndex:
         self._shards: list[dict[bytes, int]] = [{} for _ in range(_NUM_SHARDS)]
         self._owners = OwnerTable()
         self._masks: dict[int, int] = {}
+        self._steps = MatchSteps(self._owners)
         self._sweep = _Sweep(self)
         self.num_ignored = 0
         """Claims of lives and generations that are over."""
@@ -107,8 +109,8 @@ class BlockIndex:
         around it look alike; it then finds fewer blocks than the route hoped for.
         """
         changes = self._changes(hashes) if hashes else []
-        steps, memory_steps = self._steps(changes, len(hashes))
-        return Match(len(hashes), steps, memory_steps, self._owners.reaching)
+        steps, memory_steps = self._steps.of(changes, len(hashes))
+        return Match(len(hashes), steps, memory_steps)
 
     def _changes(self, hashes: Sequence[bytes]) -> list[tuple[int, int]]:
         """Where along the prompt the live mask changes, and to what; starts with block 0."""
@@ -140,31 +142,6 @@ class BlockIndex:
                 break
             high, end = ends.pop()
         return changes
-
-    def _steps(
-        self, changes: list[tuple[int, int]], num_blocks: int
-    ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Depths and the owners that reach each: in any tier, and in memory."""
-        steps: list[tuple[int, int]] = []
-        memory_steps: list[tuple[int, int]] = []
-        reach = memory = -1
-        for start, mask in changes:
-            anywhere, in_memory = self._owners.split(mask)
-            if anywhere & reach != reach:
-                if start:
-                    steps.append((start, reach))
-                reach &= anywhere
-            if in_memory & memory != memory:
-                if start and memory:
-                    memory_steps.append((start, memory))
-                memory &= in_memory
-            if not reach:
-                break
-        if reach > 0:
-            steps.append((num_blocks, reach))
-        if memory > 0:
-            memory_steps.append((num_blocks, memory))
-        return steps, memory_steps
 
     def places(self, block_hash: bytes) -> tuple[Place, ...]:
         """Everywhere that this block can be read, memory first within an owner."""

@@ -12,8 +12,6 @@ TIER_BIT = {Tier.MEMORY: 0, Tier.HOST: 1, Tier.DISK: 2}
 _SET_NIBBLES = bytes(0 if digit == ord("0") else 1 for digit in range(256))
 _LOWER_TIERS = 0b0110
 _FEW = 6
-_MAX_REMEMBERED = 1024
-"""Sets of many owners: a beginning that many prompts share is asked for again and again."""
 
 
 class Owner:
@@ -41,7 +39,8 @@ class OwnerTable:
         self._of_slot: list[Owner | None] = []
         self._names: list[str] = []
         self._free: list[int] = []
-        self._reaching: dict[tuple[int, int], dict[str, int]] = {}
+        self.num_joined = 0
+        """Grows whenever a slot gets another name."""
         self.dead: set[int] = set()
         """Slots whose claims are void but may still be written in masks."""
         self.live_mask = 0
@@ -88,7 +87,7 @@ class OwnerTable:
         self.live_mask |= SLOT_MASK << SLOT_BITS * slot
         self._ones |= 1 << SLOT_BITS * slot
         self._lower_tiers |= _LOWER_TIERS << SLOT_BITS * slot
-        self._reaching.clear()
+        self.num_joined += 1
         return owner
 
     def _take_slot(self) -> int:
@@ -141,21 +140,15 @@ class OwnerTable:
             return mask, mask
         return (mask | mask >> 1 | mask >> 2) & self._ones, mask & self._ones
 
-    def reaching(self, depth: int, mask: int) -> dict[str, int]:
-        """The owners whose lowest bits are set, each with this depth; nobody may write the dict."""
-        if mask.bit_count() <= _FEW:
-            few = {}
-            while mask:
-                lowest = mask & -mask
-                few[self._names[(lowest.bit_length() - 1) // SLOT_BITS]] = depth
-                mask ^= lowest
-            return few
-        known = self._reaching.get((depth, mask))
-        if known is None:
+    def names(self, mask: int) -> tuple[str, ...]:
+        """The owners whose lowest bits are set."""
+        if mask.bit_count() > _FEW:
             # The hexadecimal digits are the slots, and compress picks without a loop of ours.
             digits = f"{mask:x}"[::-1].encode().translate(_SET_NIBBLES)
-            known = dict.fromkeys(compress(self._names, digits), depth)
-            if len(self._reaching) >= _MAX_REMEMBERED:
-                self._reaching.clear()
-            self._reaching[depth, mask] = known
-        return known
+            return tuple(compress(self._names, digits))
+        few = []
+        while mask:
+            lowest = mask & -mask
+            few.append(self._names[(lowest.bit_length() - 1) // SLOT_BITS])
+            mask ^= lowest
+        return tuple(few)
