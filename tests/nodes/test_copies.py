@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from baton.core.cache import Tier
 from baton.core.effects import Trace
 from baton.core.events import Tick
 from baton.core.ids import Direction
@@ -21,6 +22,7 @@ from baton.core.messages import (
     SourceRelease,
 )
 from baton.nodes.history_copy import HistoryCopy, Motive
+from baton.sim.faults import ChunkFault
 from tests.stage import Stage, uneven_plan
 
 SIZE = 4
@@ -174,3 +176,47 @@ def test_traces_tell_a_copy_from_its_start_to_its_end():
     names = [t.name for t in told]
     assert names[0] == "copy_started" and names[-1] == "copy_ended"
     assert {"reserved", "copy_opened", "sealed", "published", "inserted"} <= set(names)
+
+
+def tiered_stage() -> Stage:
+    """PROMPT has gone down to the host tier of its prefill worker and is not in memory any more."""
+    transfer = {"lease_ms": 1000, "retry_ms": 50}
+    plan = uneven_plan(
+        "prefill", "prefill", "decode", transfer=transfer, num_blocks=8, num_host_blocks=64
+    )
+    stage = Stage(plan)
+    stage.submit("first", PROMPT, max_tokens=2)
+    stage.finish_right()
+    for number in range(3):
+        stage.submit(f"other-{number}", 24, first=100 + 100 * number, max_tokens=2)
+        stage.finish_right()
+    stage.run_for(500_000)
+    assert holders(stage, 1) == set()
+    held = stage.world.router.context.holdings.holdings(WARM)
+    assert held[Tier.HOST] >= 4
+    stage.sent.clear()
+    return stage
+
+
+def test_a_copy_is_sent_from_a_lower_tier_once_it_has_come_up():
+    stage = tiered_stage()
+    start(stage, WARM, COLD)
+    stage.until(lambda: not stage.world.router.copies)
+    assert COLD in holders(stage)
+    assert stage.world.workers[WARM].node.counters["absent_prefixes"] == 0
+    assert stage.traced("tier_loaded", stage.traced("copy_started")[0][2].request_id)
+    stage.settle()
+
+
+def test_a_lower_tier_that_fails_to_be_read_gives_the_copy_up():
+    stage = tiered_stage()
+    worker = stage.world.workers[WARM]
+    for number in range(1, 9):
+        at = number + worker.tiers.num_copies + worker.epoch * 1_000_000
+        fault = ChunkFault(worker_id=WARM, number=at, kind="tier_fail")
+        stage.world.listed["tier", WARM, at] = fault
+    start(stage, WARM, COLD)
+    stage.until(lambda: not stage.world.router.copies)
+    assert stage.world.router.counters["copies_given_up"] == 1
+    assert COLD not in holders(stage)
+    stage.settle()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from baton.config import CacheConfig
+from baton.config import CacheConfig, RouterConfig
 from baton.core.cache import Milestone
 from baton.core.events import CacheCleared, Tick
 from baton.core.messages import ClearCache, Seal
@@ -151,3 +151,48 @@ def test_before_anything_was_measured_nothing_is_returned():
     stage.finish_right()
     (priced,) = [t.data for _, _, t in stage.traced("return_priced")]
     assert priced == {"saved_us": 0, "cost_us": 0, "pays": 0}
+
+
+def test_a_hot_prefix_gets_another_owner_and_no_more_than_that():
+    hot = CacheConfig(replicate_hits=3, max_replicas=2)
+    stage = stage_of("prefill", "prefill", "prefill", "decode", cache=hot)
+    for number in range(20):
+        stage.submit(f"r{number}", [*range(16), 300 + number], max_tokens=2)
+        stage.serve()
+        stage.until(lambda: not stage.world.router.copies)
+    names = stage.world.router.context.names(stage.requests["r0"], range(16))
+    depths = stage.world.router.context.holdings.match(names).depths
+    assert sorted(w for w, depth in depths.items() if depth == 4) == [
+        "decode-3",
+        "prefill-0",
+        "prefill-1",
+    ]
+    assert stage.world.router.counters["copies_replicate"] == 1
+    stage.finish_right()
+
+
+def test_a_cold_prefix_is_not_replicated():
+    hot = CacheConfig(replicate_hits=3)
+    stage = stage_of("prefill", "prefill", "decode", cache=hot)
+    for number in range(8):
+        stage.submit(f"r{number}", 9, first=20 * number, max_tokens=2)
+        stage.serve()
+    assert not stage.world.router.counters["copies_replicate"]
+
+
+def test_a_routed_prefix_is_fetched_where_the_policy_says_so():
+    """Conductor: the holder is busy, a copy is cheap, so the idle worker gets the prefix first."""
+    router = RouterConfig(policy="conductor")
+    stage = stage_of("prefill", "prefill", "decode", router=router)
+    long = list(range(100))
+    stage.submit("first", long, max_tokens=2)
+    stage.serve()
+    stage.run_for(500_000)
+    stage.submit("busy", 120, first=300, max_tokens=2)
+    stage.submit("busy-2", 120, first=500, max_tokens=2)
+    stage.submit("second", long, max_tokens=2)
+    stage.submit("third", [*long[:80], 7], max_tokens=2)
+    stage.finish_right()
+    moved = stage.world.router.counters["copies_fetch"]
+    assert moved and stage.world.router.counters["copies_inserted"] == moved
+    assert stage.end("third").usage.cached_tokens == 80

@@ -1,5 +1,7 @@
 """What lives where: the distributed K/V pool as an operator sees it, and never a token of it."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from baton.core.cache import Tier
@@ -118,10 +120,22 @@ def view_cache(router: Router, now_us: int) -> CacheView:
         index=IndexView(
             num_blocks=index.num_blocks, num_claims=index.num_claims, nbytes=index.nbytes
         ),
-        hot=(),
+        hot=tuple(_hot(router, now_us)),
         copies=tuple(_copy(copy, now_us) for copy in router.copies),
         totals={name: context.counters[name] for name in _TOTALS},
     )
+
+
+def _hot(router: Router, now_us: int) -> Iterator[HotPrefix]:
+    index, layout = router.context.holdings, router.fleet.model
+    for name, hits, num_blocks in router.histories.hot.hottest(MAX_HOT, now_us):
+        places = index.places(name)
+        yield HotPrefix(
+            name=name.hex()[:_NAME_CHARS],
+            hits=round(hits, 2),
+            num_tokens=num_blocks * (layout.layout.block_size if layout else 0),
+            owners=tuple((place.owner, place.tier) for place in places),
+        )
 
 
 def hit_ratio(num_hits: int, snapshot: LoadSnapshot) -> float:

@@ -1,5 +1,7 @@
 """History that moves on the router's own order: fetched, returned, replicated (0x09D, 0x09H)."""
 
+from collections.abc import Mapping
+
 from baton.core.cache import Milestone
 from baton.core.snapshot import Rates
 from baton.nodes.continuations import Continuations
@@ -8,6 +10,7 @@ from baton.nodes.fleet import WorkerView
 from baton.nodes.history_copy import Motive
 from baton.nodes.record import RequestRecord
 from baton.nodes.router_context import RouterContext
+from baton.policy.replication import HotPrefixes, replication
 from baton.policy.return_path import ReturnQuestion, return_price
 from baton.protocol.request import RequestInput
 
@@ -19,6 +22,7 @@ class Histories:
         self._context = context
         self._copies = copies
         self._continuations = Continuations()
+        self.hot = HotPrefixes()
         self._returns = context.cache.milestone is Milestone.BIDIRECTIONAL
 
     # -- fetch ---------------------------------------------------------------------------------
@@ -51,12 +55,47 @@ class Histories:
         assert model is not None
         return record.request.prompt_token_ids[: num_blocks * model.layout.block_size]
 
-    # -- return --------------------------------------------------------------------------------
-
     def on_submitted(self, record: RequestRecord) -> None:
-        """Does this prompt go on from a history?"""
+        """Does this prompt go on from a history, and does it begin with a hot prefix?"""
+        context = self._context
+        if not context.cache.announce or context.cache.milestone is Milestone.NONE:
+            return
+        names = context.block_hashes(record)
         if self._returns:
-            self._continuations.arrived(self._context.block_hashes(record))
+            self._continuations.arrived(names)
+        match = context.holdings.match(names)
+        if match.best is not None:
+            self._hit(record, names, match.depths, match.best[1])
+
+    # -- replicate -----------------------------------------------------------------------------
+
+    def _hit(
+        self,
+        record: RequestRecord,
+        names: tuple[bytes, ...],
+        depths: Mapping[str, int],
+        num_blocks: int,
+    ) -> None:
+        """Somebody holds so many leading blocks of this prompt: is that prefix hot by now?"""
+        context, last = self._context, names[num_blocks - 1]
+        hits = self.hot.hit(last, context.now_us, num_blocks)
+        wanted = replication(
+            hits,
+            num_blocks,
+            depths,
+            context.fleet.routable(context.now_us) if context.cache.replicate_hits else (),
+            replicate_hits=context.cache.replicate_hits,
+            max_replicas=context.cache.max_replicas,
+        )
+        if wanted is None:
+            return
+        owner, target = context.fleet.get(wanted.owner), context.fleet.get(wanted.target)
+        assert owner is not None and target is not None, "routable workers live"
+        tokens = self._leading(record, wanted.num_blocks)
+        if self._copies.start(Motive.REPLICATE, tokens, record.request, owner, target):
+            self.hot.forget(last)
+
+    # -- return --------------------------------------------------------------------------------
 
     def on_finished(self, record: RequestRecord) -> None:
         """The decode worker has named the rows of the whole text: are they worth sending back?

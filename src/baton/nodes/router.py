@@ -43,7 +43,7 @@ class Router:
         self.histories = Histories(self.context, self.copies)
         self.generations = CacheGenerations(self.context, self.copies)
         self.holdings = Holdings(self.context)
-        self._attempts = Attempts(self.context)
+        self._attempts = Attempts(self.context, self.histories.fetch)
         self._streams = Streams(self.context, self.histories.on_finished)
         self._next_tick_us = 0
 

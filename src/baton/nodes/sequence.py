@@ -39,6 +39,8 @@ class Sequence:
         self.is_loading = False
         """It waits for blocks of its prefix to come up from a lower tier."""
         self.num_loads = 0
+        self.computes_nothing = False
+        """It is history on its way to another worker."""
         self.streams_layers = False
         """Each layer's rows are sent as soon as a step has them, so the engine has to say when."""
         self.ended = ""
@@ -48,6 +50,11 @@ class Sequence:
     def key(self) -> str:
         """Unique within a worker: request and generation."""
         return self.fence.transfer_id
+
+    @property
+    def num_reusable(self) -> int:
+        """Rows that may be history: a prompt computes its last row, to draw from it."""
+        return len(self.tokens) - (not self.computes_nothing)
 
     @property
     def num_pending(self) -> int:

@@ -1,5 +1,7 @@
 """The prefill half of a worker: compute, stream, seal, hold the copy, release it on proof."""
 
+from collections.abc import Callable
+
 from baton.core.effects import DigestChunk, MoveChunk
 from baton.core.events import ChunkDigested, ChunkMoved
 from baton.core.ids import Direction, Fence, Schedule
@@ -19,6 +21,7 @@ from baton.nodes.engine_queue import EngineQueue
 from baton.nodes.grants import granted_to_other
 from baton.nodes.sequence import Sequence
 from baton.nodes.source_aborts import SourceAborts
+from baton.nodes.source_copies import SourceCopies
 from baton.nodes.source_job import SourceJob
 from baton.nodes.source_jobs import SourceJobs
 from baton.nodes.source_rights import SourceRights
@@ -31,7 +34,13 @@ from baton.protocol.source_copy import CopyState
 class SourceSide:
     """Owns every job by transfer id. `fenced` refuses generations that were aborted here."""
 
-    def __init__(self, context: WorkerContext, queue: EngineQueue, fenced: Directory) -> None:
+    def __init__(
+        self,
+        context: WorkerContext,
+        queue: EngineQueue,
+        fenced: Directory,
+        load: Callable[[Sequence], bool],
+    ) -> None:
         self._context = context
         self._queue = queue
         self._fenced = fenced
@@ -41,6 +50,7 @@ class SourceSide:
         self.leases = self._open.leases
         self.aborts = SourceAborts(context, queue, self._open, fenced)
         self._rights = SourceRights(context, self._open)
+        self.copies = SourceCopies(context, self._open, load, self._go_on, self.aborts.fail)
 
     # -- from the router -----------------------------------------------------------------------
 
@@ -80,35 +90,23 @@ class SourceSide:
         )
         sequence.streams_layers = message.grant.schedule is Schedule.LAYER
         job = SourceJob(sequence, message)
-        if message.grant.is_copy and not self._open_copy(job):
-            context.counters["absent_prefixes"] += 1
+        if message.grant.is_copy and not self.copies.begin(job):
             context.send(ROUTER, Denied(fence=fence, reason="prefix_absent", transient=False))
             return
         self._open.open(job)
         context.send(ROUTER, Accepted(fence=fence))
         self._rights.present(job)
         if message.grant.is_copy:
-            self._send_ready(job)
-            self._try_seal(job)
+            self._go_on(job)
             return
         self._queue.add_prefill(sequence)
         context.trace("prefill_queued", fence, num_tokens=len(sequence.tokens))
 
-    def _open_copy(self, job: SourceJob) -> bool:
-        """Pin history that is to be copied. False when it is not here: stale claims fail closed."""
-        memory, sequence = self._context.memory, job.sequence
-        table = memory.match(sequence.hashes, len(sequence.hashes))
-        if len(table) * self._context.layout.block_size != job.grant.num_tokens:
-            memory.free(table)
-            return False
-        sequence.block_table = table
-        sequence.num_computed = sequence.num_cached_tokens = job.grant.num_tokens
-        job.transfer = SourceTransfer(
-            job.grant, self._context.layout, tuple(table), job.grant.num_tokens
-        )
-        job.transfer.mark_complete()
-        self._context.trace("copy_opened", job.fence, num_tokens=job.grant.num_tokens)
-        return True
+    def _go_on(self, job: SourceJob) -> None:
+        """Everything of a copy is there to be sent, once it has been brought up."""
+        if job.transfer is not None:
+            self._send_ready(job)
+            self._try_seal(job)
 
     def _refusal(self, message: Prefill) -> str:
         fence = message.fence

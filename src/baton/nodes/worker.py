@@ -64,7 +64,9 @@ class Worker:
         self._meter = RateMeter(rates or Rates())
         self.tiers = TierSide(self.context, self._meter.rates, self._on_loaded)
         self.queue = EngineQueue(self.context, self._admit_prefill, self.tiers.loads.begin)
-        self.source = SourceSide(self.context, self.queue, self._fenced_jobs)
+        self.source = SourceSide(
+            self.context, self.queue, self._fenced_jobs, self.tiers.loads.begin
+        )
         self.local = LocalSide(self.context, self.queue, self._destination_side)
         self.decode = DecodeSide(self.context, self.queue, self.directory, self.local)
         self.destination = DestinationSide(
@@ -323,6 +325,7 @@ class Worker:
 
     def _on_loaded(self, sequence: Sequence) -> None:
         self.local.on_batch_end(sequence)
+        self.source.copies.on_loaded(sequence)
 
     def _admit_prefill(self, sequence: Sequence) -> bool:
         if self.tiers.loads.begin(sequence):

@@ -28,24 +28,31 @@ class HotPrefixes:
     def __init__(self, half_life_us: int = HALF_LIFE_US, max_prefixes: int = _MAX_PREFIXES) -> None:
         self._half_life_us = half_life_us
         self._max_prefixes = max_prefixes
-        self._hits: dict[bytes, tuple[float, int]] = {}
-        """Hits as they counted at a moment."""
+        self._hits: dict[bytes, tuple[float, int, int]] = {}
+        """Hits as they counted at a moment, and how many blocks the prefix has."""
 
     def __len__(self) -> int:
         return len(self._hits)
 
     def hits(self, last_hash: bytes, now_us: int) -> float:
         """Hits so far, of which half are forgotten every half-life."""
-        count, at_us = self._hits.get(last_hash, (0.0, now_us))
+        count, at_us, _ = self._hits.get(last_hash, (0.0, now_us, 0))
         return float(count * 0.5 ** (max(0, now_us - at_us) / self._half_life_us))
 
-    def hit(self, last_hash: bytes, now_us: int) -> float:
+    def hit(self, last_hash: bytes, now_us: int, num_blocks: int = 1) -> float:
         """A prompt began with this prefix; returns its hits."""
         count = self.hits(last_hash, now_us) + 1.0
         if last_hash not in self._hits and len(self._hits) >= self._max_prefixes:
             del self._hits[min(self._hits, key=lambda name: (self.hits(name, now_us), name))]
-        self._hits[last_hash] = (count, now_us)
+        self._hits[last_hash] = (count, now_us, num_blocks)
         return count
+
+    def hottest(self, count: int, now_us: int) -> list[tuple[bytes, float, int]]:
+        """The prefixes with the most recent hits: last block's name, hits, blocks."""
+        found = [
+            (name, self.hits(name, now_us), blocks) for name, (_, _, blocks) in self._hits.items()
+        ]
+        return sorted(found, key=lambda prefix: (-prefix[1], prefix[0]))[:count]
 
     def forget(self, last_hash: bytes) -> None:
         """It was copied: the next replica has to earn its hits anew."""
