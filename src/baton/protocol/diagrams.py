@@ -20,6 +20,7 @@ from baton.core.ids import Direction, Fence, Mode, Role, Schedule
 from baton.core.layout import AXIS_ORDER, DTYPE_NBYTES, KVLayout, ModelIdentity, ModelInfo
 from baton.core.machine import Table
 from baton.core.manifest import (
+    BlockSizes,
     ChunkGeometry,
     ChunkSpec,
     Grant,
@@ -43,6 +44,7 @@ VALUES: tuple[type, ...] = (
     Envelope,
     Fence,
     Grant,
+    BlockSizes,
     ChunkGeometry,
     ChunkSpec,
     SignedCapability,
