@@ -17,6 +17,7 @@ import uvloop
 
 from baton.bench.chaos.orders import HostState, Order, WorkerState
 from baton.bench.chaos.plan import HostPlan
+from baton.core.cache import Tier
 from baton.errors import BatonError
 from baton.runtime.deployment import Deployment, deploy
 from baton.runtime.faults import FaultSpec
@@ -132,6 +133,12 @@ class _Host:
             leftovers=tuple(leftovers(router.node)),
             footprint=_quiet(lambda: footprint(router.node)),
             counters=dict(counters),
+            disk_blocks={
+                view.info.worker_id: load.num_named
+                for view in router.node.fleet
+                for load in (view.snapshot.tiers if view.snapshot else ())
+                if load.tier is Tier.DISK
+            },
             dropped_traces=tuple(dropped),
         )
 

@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 from baton.bench.chaos.host_process import HostProcess
 from baton.bench.chaos.kinds import Kind
@@ -16,6 +17,7 @@ from baton.bench.chaos.load import Load
 from baton.bench.chaos.orders import WorkerState
 from baton.bench.chaos.plan import LEASE_MS
 from baton.bench.chaos.recovery import Recoveries
+from baton.bench.chaos.tier_files import TierFiles
 from baton.bench.chaos.windows import GRACE_S, GatewayWindows
 from baton.core.ids import Role
 
@@ -25,6 +27,8 @@ _HEAVY_PAUSE_S = (0.2, 1.5)
 _LIGHT_PAUSE_S = (0.5, 2.0)
 _THAW_S = LEASE_MS / 1000 + 0.7
 _POLL_S = 0.05
+_LOAD_S = 6.0
+"""How long a worker may take to its next load from a lower tier."""
 
 
 class Deck:
@@ -57,6 +61,8 @@ class Injector:
         seed: int,
         on_fault: Callable[[Kind], None],
         windows: GatewayWindows,
+        ends: Path,
+        files: TierFiles,
     ) -> None:
         self._host = host
         self._lives = lives
@@ -68,11 +74,14 @@ class Injector:
         self._size = len(lives.known)
         self.violations: list[str] = []
         self.windows = windows
-        self._acts: dict[Kind, Callable[[], Awaitable[None]]] = {
+        self._ends = ends
+        self._files = files
+        self._acts: dict[Kind, Callable[[], Awaitable[bool | None]]] = {
             Kind.KILL_PREFILL: lambda: self._end_one(signal.SIGKILL, Role.PREFILL),
             Kind.KILL_DECODE: lambda: self._end_one(signal.SIGKILL, Role.DECODE),
             Kind.RESTART: lambda: self._end_one(signal.SIGTERM),
             Kind.FREEZE_KILL: lambda: self._end_one(signal.SIGSTOP),
+            Kind.KILL_IN_LOAD: self._kill_in_load,
             Kind.KILL_ROLE: self._kill_role,
             Kind.FREEZE_THAW: self._freeze_thaw,
             Kind.SHM_FULL: self._fill_shm,
@@ -80,6 +89,9 @@ class Injector:
             Kind.FDS_GATEWAY: self._starve_gateway,
             Kind.REVOKE: self._revoke,
             Kind.CANCEL_STORM: self._load.storm,
+            Kind.FILE_TRUNCATED: lambda: asyncio.to_thread(files.truncate),
+            Kind.FILE_CORRUPT: lambda: asyncio.to_thread(files.corrupt),
+            Kind.FILE_DELETED: lambda: asyncio.to_thread(files.delete),
         }
 
     async def run(self, until_s: float) -> None:
@@ -97,8 +109,8 @@ class Injector:
             kind = deck.draw()
             if kind is Kind.FDS_GATEWAY and not self.windows.has_room:
                 continue
-            await self._acts[kind]()
-            self._on_fault(kind)
+            if await self._acts[kind]() is not False:
+                self._on_fault(kind)
 
     async def _until(self, holds: Callable[[], bool], what: str) -> bool:
         deadline_s = time.monotonic() + WHOLE_S
@@ -146,6 +158,21 @@ class Injector:
             send(victim, signal.SIGCONT)
         await asyncio.sleep(1.0)  # a heartbeat first: the watcher must not meet its old silence
         await self._host.order("watch", victim.worker_id)
+
+    async def _kill_in_load(self) -> bool:
+        """Order it, and take the order back from a worker that loads nothing; then False."""
+        victim = await self._choose()
+        order = self._ends / victim.worker_id
+        order.touch()
+        deadline_s = time.monotonic() + _LOAD_S
+        while order.exists() and time.monotonic() < deadline_s:
+            await asyncio.sleep(_POLL_S)
+        if order.exists():
+            with contextlib.suppress(FileNotFoundError):
+                order.unlink()
+                return False
+        await self._until_gone(victim)
+        return True
 
     async def _fill_shm(self) -> None:
         victim = await self._choose()

@@ -12,6 +12,7 @@ class Kind(StrEnum):
     RESTART = "restart"
     FREEZE_THAW = "freeze-thaw"
     FREEZE_KILL = "freeze-kill"
+    KILL_IN_LOAD = "kill-in-load"
     SHM_FULL = "shm-full"
     FDS_WORKER = "fds-worker"
     FDS_GATEWAY = "fds-gateway"
@@ -25,6 +26,9 @@ class Kind(StrEnum):
     DUPLICATE = "duplicate-message"
     DELAY = "delay-messages"
     DISK_FULL = "disk-full"
+    FILE_TRUNCATED = "file-truncated"
+    FILE_CORRUPT = "file-corrupt"
+    FILE_DELETED = "file-deleted"
 
 
 ABOUT = {
@@ -34,6 +38,7 @@ ABOUT = {
     Kind.RESTART: "SIGTERM: the worker ends and starts again in its place",
     Kind.FREEZE_THAW: "SIGSTOP for longer than the lease, then SIGCONT",
     Kind.FREEZE_KILL: "SIGSTOP until the watcher kills the worker",
+    Kind.KILL_IN_LOAD: "SIGKILL in the middle of a load from the worker's host or disk tier",
     Kind.SHM_FULL: "SIGKILL, and the next life cannot allocate its arena (RLIMIT_FSIZE)",
     Kind.FDS_WORKER: "a worker without free descriptors while a peer restarts (RLIMIT_NOFILE)",
     Kind.FDS_GATEWAY: "gateway and router without free descriptors for a moment",
@@ -47,14 +52,25 @@ ABOUT = {
     Kind.DUPLICATE: "a control message is sent twice",
     Kind.DELAY: "all control messages to one peer wait",
     Kind.DISK_FULL: "a process whose trace file is on a full disk",
+    Kind.FILE_TRUNCATED: "some files of the disk tiers lose their end",
+    Kind.FILE_CORRUPT: "a bit changes in some files of the disk tiers",
+    Kind.FILE_DELETED: "some files of the disk tiers vanish",
 }
-DEATHS = (Kind.KILL_PREFILL, Kind.KILL_DECODE, Kind.RESTART, Kind.FREEZE_KILL, Kind.SHM_FULL)
+DEATHS = (
+    Kind.KILL_PREFILL,
+    Kind.KILL_DECODE,
+    Kind.RESTART,
+    Kind.FREEZE_KILL,
+    Kind.KILL_IN_LOAD,
+    Kind.SHM_FULL,
+)
 """Each ends one worker whose fellow of the same role lives."""
 
 HEAVY = (*DEATHS, Kind.KILL_ROLE, Kind.FREEZE_THAW, Kind.FDS_WORKER, Kind.FDS_GATEWAY)
 """One at a time: the deployment is whole again before the next."""
 
-LIGHT = (Kind.REVOKE, Kind.CANCEL_STORM)
+FILES = (Kind.FILE_TRUNCATED, Kind.FILE_CORRUPT, Kind.FILE_DELETED)
+LIGHT = (Kind.REVOKE, Kind.CANCEL_STORM, *FILES)
 LEAVES = (Kind.LEAVE_EARLY, Kind.LEAVE_MID, Kind.LEAVE_END)
 AMBIENT = (Kind.FLIP, Kind.DROP, Kind.DUPLICATE, Kind.DELAY, Kind.DISK_FULL)
 """Injected inside the processes, all the time."""

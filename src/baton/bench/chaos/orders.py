@@ -32,6 +32,8 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     footprint: dict[str, int] = {}
     counters: dict[str, int] = {}
     """Named outcomes of the router and of every life of every worker, summed."""
+    disk_blocks: dict[str, int] = {}
+    """By worker, how many blocks it knows to be in its disk tier."""
     dropped_traces: tuple[str, ...] = ()
     """Lives of processes that could not write a trace event."""
     error: str = ""

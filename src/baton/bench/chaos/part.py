@@ -22,6 +22,7 @@ from baton.bench.chaos.probes import Probe, is_contradiction, is_lie, slow_healt
 from baton.bench.chaos.progress import Progress
 from baton.bench.chaos.recovery import LIMIT_S, Recoveries
 from baton.bench.chaos.result import PartResult
+from baton.bench.chaos.tier_files import TierFiles
 from baton.bench.chaos.windows import GatewayWindows
 from baton.config import BatonConfig
 
@@ -67,17 +68,21 @@ class PartRun:
         self._calls: list[Called] = []
         self._lies: list[str] = []
         self._ready: Probe
+        self._ends: Path
+        self._files: TierFiles
         self._part = part
         self.result = PartResult(name=part.name)
 
     async def run(self, base: BatonConfig, folder: Path, chaos_s: float) -> PartResult:
         """Run it all. Raises BatonError when the host itself ends."""
-        gate, traces = folder / "gate", folder / "traces"
+        gate, traces, tiers = folder / "gate", folder / "traces", folder / "tiers"
+        self._ends, self._files = folder / "ends", TierFiles(tiers, self._seed)
         if Kind.DISK_FULL in self._kinds:
             _fill_disk(traces, ("router", "prefill-0", f"decode-{self._pairs}"))
+        self._ends.mkdir()
         plan = HostPlan(
-            config=part_config(base, self._part, self._pairs),
-            faults=fault_spec(self._kinds, self._seed, gate),
+            config=part_config(base, self._part, self._pairs, tiers),
+            faults=fault_spec(self._kinds, self._seed, gate, self._ends),
             trace_dir=str(traces),
         )
         async with running_host(plan, folder / "host.log") as host:
@@ -161,6 +166,8 @@ class PartRun:
             self._seed,
             self._on_fault,
             GatewayWindows(chaos_s),
+            self._ends,
+            self._files,
         )
         watching = [
             asyncio.create_task(task)
@@ -259,9 +266,12 @@ class PartRun:
         after = await self._until_idle(host)
         result.violations += [f"held after healing: {text}" for text in after.leftovers]
         deadline_s = time.monotonic() + _IDLE_S
-        while after.footprint != before.footprint and time.monotonic() < deadline_s:
+        while time.monotonic() < deadline_s and (
+            after.footprint != before.footprint or self._files.leaks(after.disk_blocks)
+        ):
             await asyncio.sleep(_POLL_S)
             after = await host.state()
+        result.violations += self._files.leaks(after.disk_blocks)
         result.violations += [
             f"{name}: {after.footprint.get(name)}, before the faults {count}"
             for name, count in before.footprint.items()
@@ -273,6 +283,8 @@ class PartRun:
         if after.dropped_traces:
             result.faults[Kind.DISK_FULL] = len(after.dropped_traces)
         result.counters = after.counters
+        if not result.num_loads:
+            result.violations.append("no block was loaded from a host or disk tier")
 
 
 def _overlaps(called: Called, windows: Sequence[tuple[float, float]]) -> bool:

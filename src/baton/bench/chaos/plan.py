@@ -15,6 +15,7 @@ REQUEST_BOUND_S = 45.0
 """Past this, a request that has not ended is stuck."""
 
 _KIB = 1 << 10
+_MIB = 1 << 20
 _DELAY_MS = 120
 
 
@@ -54,8 +55,12 @@ def reference_config(base: BatonConfig) -> BatonConfig:
     return _changed(base, cluster={"prefill": 0, "decode": 0, "mixed": 1})
 
 
-def part_config(base: BatonConfig, part: Part, pairs: int) -> BatonConfig:
-    """So many workers of each role, with short times: seconds hold what hours would."""
+def part_config(base: BatonConfig, part: Part, pairs: int, tiers: Path) -> BatonConfig:
+    """So many workers of each role, with short times: seconds hold what hours would.
+
+    Memory holds some prompts of the load, memory with the tiers below it most of them: every
+    prompt that comes again is partly in each.
+    """
     return _changed(
         base,
         cluster={
@@ -65,7 +70,8 @@ def part_config(base: BatonConfig, part: Part, pairs: int) -> BatonConfig:
             "max_restarts": 100_000,
             "control": part.control,
         },
-        worker={"max_batch_tokens": 128},
+        worker={"max_batch_tokens": 128, "kv_nbytes": 5 * _MIB},
+        cache={"host_nbytes": 2 * _MIB, "disk_dir": str(tiers), "disk_nbytes": 12 * _MIB},
         transfer={
             "direction": part.direction,
             "lease_ms": LEASE_MS,
@@ -82,8 +88,11 @@ def part_config(base: BatonConfig, part: Part, pairs: int) -> BatonConfig:
     )
 
 
-def fault_spec(kinds: frozenset[Kind], seed: int, gate: Path) -> FaultSpec:
-    """The ambient faults of every process; they happen while the file `gate` exists."""
+def fault_spec(kinds: frozenset[Kind], seed: int, gate: Path, ends: Path) -> FaultSpec:
+    """The ambient faults of every process; they happen while the file `gate` exists.
+
+    In the folder `ends` a worker finds the order to die in its next load from a tier.
+    """
     return FaultSpec(
         seed=seed,
         drop=0.02 if Kind.DROP in kinds else 0.0,
@@ -92,6 +101,7 @@ def fault_spec(kinds: frozenset[Kind], seed: int, gate: Path) -> FaultSpec:
         delay_ms=_DELAY_MS,
         flip=0.06 if Kind.FLIP in kinds else 0.0,
         gate=str(gate),
+        end_in_load=str(ends),
     )
 
 

@@ -19,6 +19,7 @@ def print_result(result: ChaosResult, console: Console) -> None:
     """Tables of faults, requests and times, then every violation."""
     console.print(_faults(result))
     console.print(_requests(result))
+    console.print(_tiers(result))
     console.print(_times(result))
     violations = result.violations
     for text in violations[:_MAX_SHOWN]:
@@ -72,6 +73,16 @@ def _requests(result: ChaosResult) -> Table:
     _rows(table, result, names, counts)
     codes = [Counter({f"  code {k}": n for k, n in part.codes.items()}) for part in result.parts]
     _rows(table, result, sorted({name for count in codes for name in count}), codes)
+    return table
+
+
+def _tiers(result: ChaosResult) -> Table:
+    table = _table("blocks in the tiers of the workers", "what", result)
+    counts = [
+        Counter({name: n for name, n in part.counters.items() if name.startswith("tier_")})
+        for part in result.parts
+    ]
+    _rows(table, result, sorted({name for count in counts for name in count}), counts)
     return table
 
 

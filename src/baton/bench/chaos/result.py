@@ -24,6 +24,11 @@ class PartResult(msgspec.Struct, kw_only=True):
     """Everything that must not happen, in words."""
     counters: dict[str, int] = {}
 
+    @property
+    def num_loads(self) -> int:
+        """Blocks that came up from the workers' lower tiers."""
+        return sum(self.counters.get(f"tier_{tier}_loads", 0) for tier in ("host", "disk"))
+
 
 class ChaosResult(msgspec.Struct, frozen=True, kw_only=True):
     """The whole run."""
