@@ -81,3 +81,21 @@ def test_no_token_of_a_prompt_is_shown():
 @pytest.mark.parametrize("motive", Motive)
 def test_every_motive_of_a_copy_has_a_total(motive):
     assert f"copies_{motive}" in shown(Stage()).totals
+
+
+def test_hot_prefixes_are_those_that_prompts_found_again():
+    stage = Stage()
+    for number in range(3):
+        stage.submit(f"r{number}", prompt=14)
+        stage.finish_right()
+        stage.settle(1_000_000)
+    (hot,) = shown(stage).hot
+    # The first prompt found nothing; two later ones found three blocks of 4 tokens.
+    assert 1.5 < hot.hits <= 2
+    assert hot.num_tokens == 12
+    assert set(hot.owners) == {
+        (stage.source.worker_id, Tier.MEMORY),
+        (stage.destination.worker_id, Tier.MEMORY),
+    }
+    names = set(stage.world.router.context.holdings)
+    assert hot.name in {name.hex()[:16] for name in names}

@@ -116,7 +116,7 @@ def view_cache(router: Router, now_us: int) -> CacheView:
         milestone=context.cache.milestone,
         eviction=context.cache.eviction,
         generation=router.generations.current,
-        workers=tuple(_worker(router, view) for view in context.fleet),
+        workers=tuple(_worker(router, view) for view in sorted(context.fleet, key=_standing)),
         index=IndexView(
             num_blocks=index.num_blocks, num_claims=index.num_claims, nbytes=index.nbytes
         ),
@@ -147,6 +147,12 @@ def hit_ratio(num_hits: int, snapshot: LoadSnapshot) -> float:
 def num_asked(snapshot: LoadSnapshot) -> int:
     """Blocks of prefixes that were looked for at a worker, so far."""
     return snapshot.counters.get("prefix_blocks_asked", 0)
+
+
+def _standing(view: WorkerView) -> tuple[int, int, str]:
+    """By role, then by number: the order of the names' text would put 10 before 2."""
+    name = view.info.worker_id
+    return list(Role).index(view.info.role), len(name), name
 
 
 def _worker(router: Router, view: WorkerView) -> WorkerCache:
