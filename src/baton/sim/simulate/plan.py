@@ -36,7 +36,8 @@ HARDWARE_DEFAULTS = (
     "router.heartbeat_ms=1000",
 )
 """Of a named machine: one whole prompt in a step, one chunk for each layer group, what 8 x 80 GB
-leave beside the weights, and the bounds that refuse work on a small machine out of the way. `--config` and `--set` win over them."""
+leave beside the weights, and the bounds that refuse work on a small machine out of the way.
+`--config` and `--set` win over them."""
 
 
 class TraceOptions(msgspec.Struct, frozen=True, kw_only=True):
