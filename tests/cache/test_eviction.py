@@ -205,3 +205,28 @@ def test_hits_of_a_trace_are_those_of_a_brute_force_lru(capacity):
 def test_cost_aware_keeps_deep_blocks_where_compute_is_quadratic():
     found = evicted("cost_aware", [1, 1, 1], [8, 1, 4], lambda _, depth: 1.0 + depth)
     assert found == [1, 2, 0]
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_a_beginning_is_given_up_after_everything_that_continues_it(policy):
+    history = History(4, POLICIES[policy](), lambda _, depth: 1.0 / (1 + depth))
+    history.insert(0, b"0", None, 0)
+    history.insert(1, b"1", b"0", 1)
+    history.insert(2, b"2", b"0", 1)
+    history.insert(3, b"3", b"2", 2)
+    for slot in (0, 1, 2, 3):  # the beginning was used longest ago
+        history.touch(slot)
+        history.let_go(slot)
+    order = [popped[0] for popped in iter(history.pop, None)]
+    assert order[-1] == 0 and order.index(3) < order.index(2)
+
+
+def test_an_idle_block_that_is_continued_now_is_no_leaf_any_more():
+    history = History(2, POLICIES["lru"]())
+    history.insert(0, b"0", None, 0)
+    history.let_go(0)
+    assert history.peek() == 0
+    history.insert(1, b"1", b"0", 1)
+    assert history.pop() is None and history.num_reclaimable == 0
+    history.let_go(1)
+    assert history.pop() == (1, b"1")

@@ -1,6 +1,6 @@
 """Every planted bug, by area."""
 
-from tests.mutants import accounts, batching, fences, handoff, memory, rights, serving
+from tests.mutants import accounts, batching, fences, handoff, holdings, memory, rights, serving, tiers
 from tests.mutants.mutant import Mutant, StaleMutant
 
 CATALOGUE: tuple[Mutant, ...] = (
@@ -8,9 +8,11 @@ CATALOGUE: tuple[Mutant, ...] = (
     *batching.MUTANTS,
     *fences.MUTANTS,
     *handoff.MUTANTS,
+    *holdings.MUTANTS,
     *memory.MUTANTS,
     *rights.MUTANTS,
     *serving.MUTANTS,
+    *tiers.MUTANTS,
 )
 
 

@@ -160,7 +160,9 @@ _GATES = (
         line='if name != "block_size" and getattr(source, name) != getattr(destination, name):',
         planted="if False:",
         why="Workers whose rows differ in shape or type exchange them.",
-        killer=ByTests(("tests/runtime/test_reblocked_runs.py::test_only_the_block_size_may_differ",)),
+        killer=ByTests(
+            ("tests/runtime/test_reblocked_runs.py::test_only_the_block_size_may_differ",)
+        ),
     ),
     Mutant(
         name="blocks-out-of-order",
@@ -508,7 +510,7 @@ _ABORTS = (
     Mutant(
         name="quarantine-keeps-the-rest",
         file="cache/pool.py",
-        line="self.release([block for block in block_table if block not in written])",
+        line="self.free([block for block in block_table if block not in written])",
         planted="pass",
         why="An abort leaks the pinned prefix and the growth blocks.",
         killer=Vopr(("blocks-have-owners",), seeds=(1,)),
@@ -570,7 +572,7 @@ _ABORTS = (
     Mutant(
         name="local-abort-while-computing",
         file="nodes/local_side.py",
-        line="if self._queue.remove(sequence):",
+        line="if self._queue.remove(sequence) and not sequence.is_loading:",
         planted="if self._queue.remove(sequence) or True:",
         why="A colocated abort frees blocks that the running batch writes.",
         killer=Vopr(("writes-are-owned",), seeds=(50,)),

@@ -111,14 +111,15 @@ _NAMES = (
     ),
     Mutant(
         name="name-outlives-eviction",
-        file="cache/blocks.py",
-        line="if self._block_of.get(block_hash) == block:",
-        planted="if False:",
+        file="cache/history.py",
+        line="del self._slot_of[block_hash]",
+        planted="pass",
         why="Evicted history is found again in a block that holds something else.",
         killer=Vopr(
             (
                 "reads-are-true",
                 "published-is-true",
+                "node-raises",
             ),
             seeds=(1,),
         ),
@@ -126,8 +127,8 @@ _NAMES = (
     Mutant(
         name="second-holder-takes-the-name",
         file="cache/blocks.py",
-        line="if self._hash_of[block] is None and block_hash not in self._block_of:",
-        planted="if self._hash_of[block] is None:",
+        line="if self._names[block] is None and held(block_hash) is None:",
+        planted="if self._names[block] is None:",
         why="Two blocks have one name, and the eviction of one forgets the other.",
         killer=ByTests(
             (
@@ -147,7 +148,7 @@ _NAMES = (
     Mutant(
         name="history-freed",
         file="cache/blocks.py",
-        line="del self._cached[block]",
+        line="self.history.hold(block)",
         planted="pass",
         why="A pinned block stays on the list of what may be evicted.",
         killer=Vopr(

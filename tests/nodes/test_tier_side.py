@@ -186,3 +186,15 @@ def test_every_tier_tells_its_load():
     assert loads[Tier.DISK].bytes_per_us > 0
     for load in loads.values():
         assert load.num_reclaimable <= load.num_named <= load.num_blocks
+
+
+def test_a_block_that_the_host_holds_is_cheaper_to_give_up():
+    stage = Stage(**SMALL, host=64, eviction="cost_aware")
+    stage.submit("r", 30)
+    stage.finish_right()
+    fill(stage)
+    ask_again(stage)
+    tiers, memory = stage.source.node.tiers, stage.source.node.context.memory
+    below = next(name for name in memory.lower[0].history)
+    assert 0 < tiers._price_us(below, 3) < tiers._price_us(b"nowhere", 3)
+    assert tiers._price_us(b"nowhere", 3) == tiers._price_below_us(below, 3)

@@ -191,7 +191,7 @@ class Swapping:
         """The upper tier lets go of what went down, or of what was not what it should be."""
         self._num_demotions -= 1
         table, slot = self._tables[swap.source.tier], swap.source.slot
-        is_true = checksum is not None and checksum == table.checksum(slot)
+        is_true = _is_true(table, slot, checksum)
         table.num_corrupt += checksum is not None and not is_true
         self._end_read(table, slot, swap.block_hash, keep=False)
         table.num_evicted += 1
@@ -199,7 +199,7 @@ class Swapping:
 
     def _end_load(self, swap: Swap, checksum: int | None) -> bool:
         table, slot = self._tables[swap.source.tier], swap.source.slot
-        is_true = checksum is not None and checksum == table.checksum(slot)
+        is_true = _is_true(table, slot, checksum)
         table.num_hits += is_true
         table.num_misses += not is_true
         table.num_corrupt += checksum is not None and not is_true
@@ -252,3 +252,8 @@ class Swapping:
         """What the host must forget, in order."""
         drops, self._drops = self._drops, []
         return drops
+
+
+def _is_true(table: TierTable, slot: int, checksum: int | None) -> bool:
+    """What was read is what was written there."""
+    return checksum is not None and checksum == table.checksum(slot)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from baton.core.cache import Tier
+from baton.core.effects import CopyBlock
 from baton.core.work import WorkItem
 from baton.sim.observer import Observer
 from baton.sim.worker import SimWorker
@@ -24,6 +26,11 @@ class WritesAreOwned(Observer):
         if outside:
             self.fail(f"{worker.worker_id}: blocks {sorted(outside)} were never granted")
         self._check(worker, blocks)
+
+    def swapped(self, worker: SimWorker, order: CopyBlock) -> None:
+        """What comes up is written into blocks that somebody holds and that have no name yet."""
+        if order.target is Tier.MEMORY:
+            self._check(worker, [order.target_slot])
 
     def computed(self, worker: SimWorker, item: WorkItem, layer: int) -> None:
         """The engine writes only into blocks that somebody holds and that have no name yet."""
