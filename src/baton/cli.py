@@ -87,6 +87,9 @@ def compare(
     prompts: Annotated[Path | None, typer.Option(help=".txt or .jsonl to replay instead")] = None,
     every_arm: Annotated[bool, typer.Option("--all", help="every way to transfer")] = False,
     cases: Annotated[list[str] | None, typer.Option("--case", help="only this case")] = None,
+    milestones: Annotated[
+        bool, typer.Option("--milestones", help="once with each cache.milestone, on both sides")
+    ] = False,
     list_cases: Annotated[bool, typer.Option("--list", help="name the cases and stop")] = False,
     json_out: Annotated[Path | None, typer.Option("--json", help="write the result here")] = None,
     config: ConfigOption = None,
@@ -100,7 +103,8 @@ def compare(
         command.print_cases(loaded, _console)
         return
     plan = command.make_plan(loaded, prompts, cases or [], every_arm)
-    raise typer.Exit(command.compare_command(plan, _console, json_out))
+    run = command.compare_milestones if milestones else command.compare_command
+    raise typer.Exit(run(plan, _console, json_out))
 
 
 @app.command()

@@ -18,8 +18,9 @@ from baton.bench.compare.difference import compare
 from baton.bench.compare.prompts import PromptLine, prompt_cases, read_prompts
 from baton.bench.compare.record import ArmRecords
 from baton.bench.compare.report import Outcome, print_outcome
-from baton.bench.compare.runner import run_arm
+from baton.bench.compare.runner import is_exact, run_arm
 from baton.config import BatonConfig
+from baton.core.cache import Milestone
 from baton.core.layout import ModelInfo
 from baton.errors import BatonError, ConfigError
 from baton.runtime.gateway.tokenizer import Tokenizer
@@ -86,7 +87,7 @@ async def run_compare(plan: Plan, console: Console) -> Outcome:
         version=__version__,
         model=plan.config.model.name,
         config_digest=plan.config.digest,
-        deterministic=run.info.deterministic,
+        deterministic=is_exact(run.info, plan.config),
         comparisons=tuple(compare(reference, one, cases[one.arm]) for one in candidates),
         skipped=run.skipped(),
         duration_s=time.monotonic() - started_s,
@@ -164,13 +165,39 @@ def print_cases(config: BatonConfig, console: Console) -> None:
         console.print(f"{case.name:<20} {case.about}", highlight=False, soft_wrap=True)
 
 
+def milestone_plans(plan: Plan) -> list[Plan]:
+    """The same comparison once with each milestone of caching, on both sides."""
+    plans = []
+    for milestone in Milestone:
+        cache = msgspec.structs.replace(plan.config.cache, milestone=milestone)
+        config = msgspec.structs.replace(plan.config, cache=cache)
+        plans.append(msgspec.structs.replace(plan, config=config))
+    return plans
+
+
+def compare_milestones(plan: Plan, console: Console, json_out: Path | None) -> int:
+    """Compare with every milestone; 0 when all is equal with each, else 1."""
+    outcomes: dict[str, Outcome] = {}
+    for one in milestone_plans(plan):
+        name = str(one.config.cache.milestone)
+        console.rule(f"cache.milestone = {name}")
+        outcomes[name] = asyncio.run(run_compare(one, console))
+        print_outcome(outcomes[name], console)
+    _write(json_out, outcomes)
+    return 0 if all(outcome.same for outcome in outcomes.values()) else 1
+
+
 def compare_command(plan: Plan, console: Console, json_out: Path | None) -> int:
     """Run the plan and print the result; 0 when all is equal, else 1."""
     outcome = asyncio.run(run_compare(plan, console))
+    _write(json_out, outcome)
+    print_outcome(outcome, console)
+    return 0 if outcome.same else 1
+
+
+def _write(json_out: Path | None, outcome: object) -> None:
     if json_out is not None:
         try:
             json_out.write_bytes(msgspec.json.format(msgspec.json.encode(outcome), indent=1))
         except OSError as error:
             raise ConfigError(f"--json {json_out}: {error.strerror}") from error
-    print_outcome(outcome, console)
-    return 0 if outcome.same else 1

@@ -56,8 +56,8 @@ def summary(outcome: Outcome) -> str:
     if not outcome.deterministic:
         noted = sum(bool(verdict.notes) for verdict in verdicts)
         what = (
-            "tokens, text and ends (the model is not deterministic here: logits, logprobs and "
-            f"K/V are not required; they differ in {noted} requests)"
+            "tokens, text and ends (bits are not promised for this model or cache.milestone: "
+            f"logits, logprobs and K/V are not required; they differ in {noted} requests)"
         )
     return (
         f"{result}: {len(verdicts)} requests of {len(outcome.comparisons)} deployments against "

@@ -63,11 +63,20 @@ async def run_arm(
     return ArmRecords(
         arm=arm.name,
         mode=arm.mode,
-        deterministic=info.deterministic,
+        deterministic=is_exact(info, config),
         records=runner.records(facts),
         handoffs=handoffs,
         duration_s=duration_s,
     )
+
+
+def is_exact(info: ModelInfo, config: BatonConfig) -> bool:
+    """Whether bits are promised to be equal to those of one worker.
+
+    Where decode workers keep answers and prefill workers do not, one text has rows of both: what a
+    prefill recomputes agrees with what a decode kept up to rounding.
+    """
+    return info.deterministic and config.cache.milestone is not Milestone.DECODE
 
 
 async def _guarded(
@@ -140,6 +149,7 @@ class _Runner:
             records = await self._run_round(case.name, one, labels, prompts)
             self.done += [(f"{case.name}/{record.label}", record) for record in records]
             before = [p + r.tokens for p, r in zip(prompts, records, strict=True)]
+            await self._until_copied()
 
     async def _run_round(
         self, case: str, one: Round, labels: list[str], prompts: list[tuple[int, ...]]
@@ -164,6 +174,11 @@ class _Runner:
         size = self._config.block_size_of(Role.DECODE)
         visible = ask.visible if ask.visible < 0 else ask.visible // size * size
         return msgspec.structs.replace(record, expected_visible=visible, expected_cached=ask.cached)
+
+    async def _until_copied(self) -> None:
+        """History that goes back after an answer is there before the next round begins."""
+        while self._deployment.router.node.copies:
+            await asyncio.sleep(_POLL_S)
 
     async def _restart(self, role: Role) -> None:
         """End the workers of a role and wait until their next lives have joined.
