@@ -1,6 +1,6 @@
 """Every milestone through the same conversations, and the line that decides."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import mean, median
 
 import msgspec
@@ -29,6 +29,11 @@ class Milestones(msgspec.Struct, frozen=True, kw_only=True):
     def of(self, milestone: Milestone) -> list[Arm]:
         """The rounds of one milestone."""
         return [arm for arm in self.arms if arm.milestone is milestone]
+
+    @property
+    def milestones(self) -> list[Milestone]:
+        """Those that were measured, the least first."""
+        return [one for one in Milestone if self.of(one)]
 
     @property
     def rounds(self) -> list[int]:
@@ -67,12 +72,16 @@ class Milestones(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure_milestones(
-    model: str, script: Script, num_rounds: int, said: Callable[[str], None]
+    model: str,
+    script: Script,
+    num_rounds: int,
+    said: Callable[[str], None],
+    milestones: Sequence[Milestone] = tuple(Milestone),
 ) -> Milestones:
     """Arms take turns, so that whatever else the machine does meets all of them."""
     arms = []
     for number in range(num_rounds):
-        order = list(Milestone)
+        order = list(milestones)
         for milestone in order if number % 2 == 0 else reversed(order):
             arm = await run_arm(model, milestone, script, number)
             arms.append(arm)
@@ -97,7 +106,7 @@ def print_milestones(found: Milestones, console: Console) -> None:
         table.add_column("milestone")
         for turn in turns:
             table.add_column(f"turn {turn}", justify="right")
-        for milestone in Milestone:
+        for milestone in found.milestones:
             ones = [[one for arm in found.of(milestone) for one in arm.at(turn)] for turn in turns]
             table.add_row(milestone, *(f"{mean(map(value, each)):,.0f}" for each in ones))
         console.print(table)
@@ -142,7 +151,7 @@ def _print_returns(found: Milestones, console: Console) -> None:
 
 def _print_verdict(found: Milestones, console: Console) -> None:
     last = found.script.num_turns
-    for milestone in Milestone:
+    for milestone in found.milestones:
         same, total = found.same_answers(milestone)
         ratios = found.speedups(milestone, last)
         console.print(
