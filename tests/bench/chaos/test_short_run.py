@@ -24,9 +24,10 @@ KINDS = frozenset(
         Kind.DUPLICATE,
         Kind.DELAY,
         Kind.DISK_FULL,
+        Kind.FILE_CORRUPT,
     }
 )
-BY_CHANCE = {Kind.LEAVE_EARLY, Kind.LEAVE_MID, Kind.FLIP}
+BY_CHANCE = {Kind.LEAVE_EARLY, Kind.LEAVE_MID, Kind.FLIP, Kind.FILE_CORRUPT}
 """On a busy machine a short run may pass without one of these, but not without all of them."""
 
 
@@ -56,6 +57,7 @@ async def test_a_few_seconds_of_faults_change_no_answer():
     assert part.counters["finished"] > part.ends["equal"]
     # Every flipped byte was found by its checksum: none went into an answer, none was overlooked.
     assert (part.counters.get("validation_failures", 0) > 0) or Kind.FLIP not in part.faults
+    assert part.num_loads > 0, "prompts that come again come from the tiers"
     stages = said.getvalue().splitlines()
     for stage in ("references", "part 1 of 1", "injecting", "healing", "judged"):
         assert [line for line in stages if stage in line], stage

@@ -71,7 +71,12 @@ def part_config(base: BatonConfig, part: Part, pairs: int, tiers: Path) -> Baton
             "control": part.control,
         },
         worker={"max_batch_tokens": 128, "kv_nbytes": 5 * _MIB},
-        cache={"host_nbytes": 2 * _MIB, "disk_dir": str(tiers), "disk_nbytes": 12 * _MIB},
+        cache={
+            "host_nbytes": 2 * _MIB,
+            "disk_dir": str(tiers),
+            "disk_nbytes": 12 * _MIB,
+            "replicate_hits": 2,
+        },
         transfer={
             "direction": part.direction,
             "lease_ms": LEASE_MS,

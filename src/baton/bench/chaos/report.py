@@ -77,9 +77,9 @@ def _requests(result: ChaosResult) -> Table:
 
 
 def _tiers(result: ChaosResult) -> Table:
-    table = _table("blocks in the tiers of the workers", "what", result)
+    table = _table("blocks in the tiers of the workers, copies between workers", "what", result)
     counts = [
-        Counter({name: n for name, n in part.counters.items() if name.startswith("tier_")})
+        Counter({k: n for k, n in part.counters.items() if k.startswith(("tier_", "copies_"))})
         for part in result.parts
     ]
     _rows(table, result, sorted({name for count in counts for name in count}), counts)
