@@ -8,7 +8,7 @@ ARGS ?=
 RUN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check smoke docs compare chaos profile race vopr explore mutants effects reproduce bench-handoff bench-peers bench-router clean
+.PHONY: help setup serve test check smoke docs compare chaos profile race vopr explore mutants effects reproduce bench-handoff bench-peers bench-router bench-cache clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -74,6 +74,9 @@ bench-peers: setup ## Baton colocated beside llama.cpp and vLLM (ARGS="--vllm-py
 
 bench-router: setup ## the router's index and decisions against their limits (ARGS="--dynamo-python V/bin/python ...")
 	$(RUN)/python -m baton.bench.router $(ARGS)
+
+bench-cache: setup ## what each caching milestone saves over turns, and when the disk tier beats recompute
+	$(RUN)/python -m baton.bench.cache --model $(MODEL) $(ARGS)
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -100,7 +100,7 @@ def test_dropping_files_from_the_page_cache_leaves_them_as_they_are(tmp_path):
 @pytest.mark.slow
 async def test_turns_of_the_tiny_model():
     """None computes the whole prompt of each turn, bidirectional only what nobody has said yet."""
-    script = Script(num_sessions=1, num_turns=3, first_tokens=100)
+    script = Script(num_sessions=1, num_turns=3, first_tokens=100, think_s=1.0)
     none, back = Milestone.NONE, Milestone.BIDIRECTIONAL
     found = await measure_milestones("tiny", script, 1, lambda text: None, (none, back))
     ((cold,),) = [one.sessions for one in found.of(none)]
