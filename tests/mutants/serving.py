@@ -111,7 +111,7 @@ _ATTEMPTS = (
     Mutant(
         name="account-keeps-prefills",
         file="nodes/router_context.py",
-        line="view.prefill_tokens.pop(key, None)",
+        line="view.end_prefill(key)",
         planted="pass",
         why="Failed attempts count as queued prompts for ever.",
         killer=Vopr(("nothing-held",), seeds=(0,)),

@@ -15,7 +15,7 @@ from baton.policy.routing.recompute import recompute_worker
 from baton.protocol.request import RequestState
 
 _NOTHING: dict[str, int] = {}
-_COMING = (RequestState.RESERVING, RequestState.PREFILLING)
+_COMING = (RequestState.FETCHING, RequestState.RESERVING, RequestState.PREFILLING)
 
 
 class Routes:
