@@ -1,6 +1,16 @@
 """Every planted bug, by area."""
 
-from tests.mutants import accounts, batching, fences, handoff, holdings, memory, rights, serving, tiers
+from tests.mutants import (
+    accounts,
+    batching,
+    fences,
+    handoff,
+    holdings,
+    memory,
+    rights,
+    serving,
+    tiers,
+)
 from tests.mutants.mutant import Mutant, StaleMutant
 
 CATALOGUE: tuple[Mutant, ...] = (
