@@ -12,6 +12,7 @@ from baton.nodes.context import ROUTER
 from baton.policy.batching.policies import POLICIES
 from baton.sim.arithmetic import Truth, model_info
 from baton.sim.clock import Clock
+from baton.sim.draw_copies import with_copies
 from baton.sim.draw_routes import with_routes
 from baton.sim.draw_tiers import with_tiers
 from baton.sim.faults import (
@@ -88,7 +89,8 @@ def draw_plan(seed: int) -> Plan:
     plan = _with_policy(Random(f"{seed} policy"), plan)
     plan = _with_geometry(Random(f"{seed} geometry"), plan)
     plan = with_routes(Random(f"{seed} routes"), plan)
-    return with_tiers(Random(f"{seed} tiers"), plan)
+    plan = with_tiers(Random(f"{seed} tiers"), plan)
+    return with_copies(Random(f"{seed} copies"), plan)
 
 
 def _with_policy(random: Random, plan: Plan) -> Plan:
