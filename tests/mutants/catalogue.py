@@ -8,6 +8,7 @@ from tests.mutants import (
     holdings,
     memory,
     rights,
+    routing,
     serving,
     tiers,
 )
@@ -21,6 +22,7 @@ CATALOGUE: tuple[Mutant, ...] = (
     *holdings.MUTANTS,
     *memory.MUTANTS,
     *rights.MUTANTS,
+    *routing.MUTANTS,
     *serving.MUTANTS,
     *tiers.MUTANTS,
 )
