@@ -37,6 +37,7 @@ class WorkerView:
 
     @snapshot.setter
     def snapshot(self, snapshot: LoadSnapshot | None) -> None:
+        """A newer one: what policies see of this worker is made anew."""
         self._snapshot = snapshot
         self._load = None
 
@@ -47,6 +48,7 @@ class WorkerView:
 
     @full.setter
     def full(self, full: bool) -> None:
+        """It denied, or it may be asked again."""
         self._full = full
         self._load = None
 

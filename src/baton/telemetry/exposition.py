@@ -92,7 +92,7 @@ def _cache(lines: list[str], router: Router) -> None:
         ("baton_cache_copies_open", "Copies of history under way", len(router.copies)),
     ):
         _family(lines, name, "gauge", text, [({}, value)])
-    started = [({"motive": motive}, counters[f"copies_{motive}"]) for motive in Motive]
+    started = [({"motive": str(motive)}, counters[f"copies_{motive}"]) for motive in Motive]
     _family(lines, "baton_cache_copies_total", "counter", "Copies of history begun", started)
     ended = [({"outcome": end}, counters[f"copies_{end}"]) for end in ("inserted", "given_up")]
     _family(lines, "baton_cache_copies_ended_total", "counter", "Copies of history ended", ended)
