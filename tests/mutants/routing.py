@@ -36,7 +36,7 @@ MUTANTS = (
         line="prices = [max(first + bid[0], second + bid[1]) for bid in near]",
         planted="prices = [first + bid[0] for bid in near]",
         why="A transfer counts as hidden however slow the link is.",
-        killer=ByTests((f"{_PURE}test_a_pair_is_the_best_of_all_routes_and_meets_both_clocks",)),
+        killer=ByTests((f"{_PURE}test_a_transfer_counts_where_no_prefill_hides_it",)),
     ),
     Mutant(
         name="transfer-set-of-the-compute-set",
@@ -78,7 +78,11 @@ MUTANTS = (
         line="self._served[tenant] = max(self.served(tenant), lowest)",
         planted="pass",
         why="Who was idle shuts everybody else out until it has caught up.",
-        killer=ByTests(("tests/policy/test_fairness.py::test_who_was_idle_has_no_credit",)),
+        killer=ByTests(
+            (
+                "tests/policy/test_fairness.py::test_the_first_to_wait_is_first_among_equals_and_an_empty_line_keeps_its_floor",
+            )
+        ),
     ),
     Mutant(
         name="decodes-never-end",

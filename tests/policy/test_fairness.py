@@ -22,7 +22,7 @@ def serve(counters: TenantCounters, queues: dict[str, deque], ledger: Counter) -
     return tenant
 
 
-@given(st.lists(sizes, min_size=20, max_size=60), st.lists(sizes, min_size=20, max_size=60))
+@given(st.lists(sizes, min_size=10, max_size=25), st.lists(sizes, min_size=10, max_size=25))
 def test_tenants_that_both_wait_are_served_alike_however_their_requests_differ(mine, theirs):
     counters, ledger = TenantCounters(), Counter()
     queues = {"mine": deque(mine), "theirs": deque(theirs)}
@@ -31,7 +31,7 @@ def test_tenants_that_both_wait_are_served_alike_however_their_requests_differ(m
         assert abs(ledger["mine"] - ledger["theirs"]) <= COST
 
 
-@given(st.lists(sizes, max_size=40), st.lists(sizes, min_size=1, max_size=200), sizes)
+@given(st.lists(sizes, max_size=40), st.lists(sizes, min_size=1, max_size=60), sizes)
 def test_one_request_waits_for_a_bounded_service_of_somebody_elses_burst(before, burst, single):
     """However long the burst is, and however much the burster was served before."""
     counters, ledger = TenantCounters(), Counter()
@@ -45,7 +45,7 @@ def test_one_request_waits_for_a_bounded_service_of_somebody_elses_burst(before,
     assert ledger["burst"] <= COST
 
 
-@given(st.lists(sizes, min_size=30, max_size=60), st.lists(sizes, min_size=30, max_size=60))
+@given(st.lists(sizes, min_size=12, max_size=25), st.lists(sizes, min_size=12, max_size=25))
 def test_who_was_idle_has_no_credit(early, late):
     """A tenant that comes back does not shut the other one out until it has caught up."""
     counters, ledger = TenantCounters(), Counter()

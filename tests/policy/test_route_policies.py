@@ -349,6 +349,18 @@ def test_a_shorter_first_token_is_taken_when_the_shortest_answer_comes_too_late(
     assert (refused.code, refused.ttft_us, refused.wait_us) == ("ttft_slo", 101, 51)
 
 
+@pytest.mark.parametrize(("us_per_token", "decode"), [(0.0, "near"), (20.0, "idle")])
+def test_a_transfer_counts_where_no_prefill_hides_it(us_per_token, decode):
+    """1010 us to move and a tenth of it after the last layer; or 300 us of waiting for a step."""
+    workers = [
+        worker("p", prefill_us_per_token=us_per_token),
+        worker("idle", Role.DECODE),
+        worker("near", Role.DECODE, active_requests=1, decode_step_us=300.0),
+    ]
+    asked = question(depths={"near": 10}, bytes_per_us=0.1, num_layers=10, may_fetch=False)
+    assert choose("pair", asked, workers).pair.decode == decode
+
+
 def test_a_colocated_route_wins_where_moving_costs_more_than_waiting():
     workers = [
         worker("p", prefill_us_per_token=1.0),
