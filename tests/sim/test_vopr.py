@@ -59,6 +59,10 @@ MUST_HAPPEN = {
     "offered_stale",
     "rejected_queue_full",
     "rejected_too_large",
+    "tier_stores_lost",
+    "tier_loads_lost",
+    "tier_recovered",
+    "torn_files",
 }
 """A run in which these never happen would prove little about them."""
 MUST_END = {"stop", "length", "cancelled"} | {
