@@ -24,10 +24,9 @@ KINDS = frozenset(
         Kind.DUPLICATE,
         Kind.DELAY,
         Kind.DISK_FULL,
-        Kind.FILE_CORRUPT,
     }
 )
-BY_CHANCE = {Kind.LEAVE_EARLY, Kind.LEAVE_MID, Kind.FLIP, Kind.FILE_CORRUPT}
+BY_CHANCE = {Kind.LEAVE_EARLY, Kind.LEAVE_MID, Kind.FLIP}
 """On a busy machine a short run may pass without one of these, but not without all of them."""
 
 
