@@ -80,7 +80,8 @@ MUTANTS = (
         why="Who was idle shuts everybody else out until it has caught up.",
         killer=ByTests(
             (
-                "tests/policy/test_fairness.py::test_the_first_to_wait_is_first_among_equals_and_an_empty_line_keeps_its_floor",
+                "tests/policy/test_fairness.py::test_the_first_to_wait_is_first"
+                "_among_equals_and_an_empty_line_keeps_its_floor",
             )
         ),
     ),

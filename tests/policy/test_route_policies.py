@@ -349,7 +349,7 @@ def test_a_shorter_first_token_is_taken_when_the_shortest_answer_comes_too_late(
     assert (refused.code, refused.ttft_us, refused.wait_us) == ("ttft_slo", 101, 51)
 
 
-@pytest.mark.parametrize(("us_per_token", "decode"), [(0.0, "near"), (20.0, "idle")])
+@pytest.mark.parametrize(("us_per_token", "decode"), [(0.0, "near"), (5.0, "near"), (20.0, "idle")])
 def test_a_transfer_counts_where_no_prefill_hides_it(us_per_token, decode):
     """1010 us to move and a tenth of it after the last layer; or 300 us of waiting for a step."""
     workers = [
