@@ -49,10 +49,12 @@ def test_what_a_tier_holds_is_loaded_instead_of_computed(cache):
     assert within.ttft_us < without.ttft_us
 
 
-def test_a_tier_into_which_nothing_comes_in_time_changes_nothing():
+def test_nobody_waits_for_stores_that_never_end():
     slow = TierSpeeds(host_bytes_per_us=1e-3)
     alone, beside = served(), served(slow, host_nbytes=64 * BLOCK_NBYTES)
-    assert [record.ttft_us for record in beside] == [record.ttft_us for record in alone]
+    assert [r.ttft_us for r in beside[:-1]] == [r.ttft_us for r in alone[:-1]]
+    # The copies under way still pin the first prompt's beginning, so some of it is found.
+    assert 0 < beside[-1].ttft_us < alone[-1].ttft_us
 
 
 def test_a_speed_of_nothing_is_refused():
