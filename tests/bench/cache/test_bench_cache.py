@@ -9,6 +9,7 @@ from baton.bench.cache.disk import (
     DiskTier,
     Reload,
     Way,
+    cached_share,
     drop_from_page_cache,
     measure_disk,
     print_disk,
@@ -84,6 +85,7 @@ def test_the_break_even_length_holds_for_every_longer_one(reloaded_ms, expected)
         bytes_per_token=1024,
         prefill_us_per_token=10.0,
         disk_bytes_per_us=100.0,
+        still_cached=0.0,
     )
     assert found.break_even(Way.COLD_FILES) == expected
     assert found.is_met == (expected is not None)
@@ -93,6 +95,7 @@ def test_dropping_files_from_the_page_cache_leaves_them_as_they_are(tmp_path):
     path = tmp_path / "worker" / "x.kv"
     path.parent.mkdir()
     path.write_bytes(bytes(range(256)) * 64)
+    assert cached_share(tmp_path) == 1
     drop_from_page_cache(tmp_path)
     assert path.read_bytes() == bytes(range(256)) * 64
 

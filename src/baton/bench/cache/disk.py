@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import ctypes
+import mmap
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -10,6 +12,7 @@ from pathlib import Path
 from statistics import median
 
 import msgspec
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -54,6 +57,8 @@ class DiskTier(msgspec.Struct, frozen=True, kw_only=True):
     prefill_us_per_token: float
     disk_bytes_per_us: float
     """As the worker measured it over all loads."""
+    still_cached: float
+    """Largest share of the files' bytes that was in the page cache after they were dropped."""
 
     def of(self, way: Way, num_tokens: int) -> list[Reload]:
         """The rounds of one length and way."""
@@ -115,6 +120,7 @@ async def measure_disk(
         bytes_per_token=info.layout.bytes_per_token,
         prefill_us_per_token=shot.rates.prefill_us_per_token,
         disk_bytes_per_us=disk.bytes_per_us,
+        still_cached=rig.still_cached,
     )
 
 
@@ -128,6 +134,7 @@ class _Rig:
         self._num_blocks = num_blocks
         self._size = pair.info.layout.block_size
         self._num_junk = 0
+        self.still_cached = 0.0
 
     async def round(self, number: int) -> list[Reload]:
         """Every length once in every way; short ones first, so that the long ones evict them."""
@@ -137,6 +144,7 @@ class _Rig:
             await self._evict()
             if way is Way.COLD_FILES:
                 drop_from_page_cache(self._folder)
+                self.still_cached = max(self.still_cached, cached_share(self._folder))
             found += [await self._ask(way, length, number) for length in self._lengths]
         return found
 
@@ -203,6 +211,21 @@ def drop_from_page_cache(folder: Path) -> None:
                 os.close(descriptor)
 
 
+def cached_share(folder: Path) -> float:
+    """How much of these files is in the page cache now, 0 to 1."""
+    mincore = ctypes.CDLL(None).mincore
+    num_pages = num_cached = 0
+    for path in folder.rglob("*.kv"):
+        with contextlib.suppress(FileNotFoundError):
+            view = np.memmap(path, np.uint8, "r")
+            flags = np.zeros(-(-view.nbytes // mmap.PAGESIZE), np.uint8)
+            address = ctypes.c_void_p(view.ctypes.data)
+            failed = mincore(address, ctypes.c_size_t(view.nbytes), flags.ctypes)
+            num_pages += flags.size
+            num_cached += flags.size if failed else int((flags & 1).sum())
+    return num_cached / num_pages if num_pages else 0.0
+
+
 def print_disk(found: DiskTier, console: Console) -> None:
     """Limits first, then each length, then the line."""
     rate = found.disk_bytes_per_us
@@ -210,7 +233,8 @@ def print_disk(found: DiskTier, console: Console) -> None:
     console.print(
         f"[bold]{TITLE}[/bold]\nlimits per row: computing {found.prefill_us_per_token:.0f} us, "
         f"reading and verifying {reload_us:.0f} us "
-        f"({found.bytes_per_token:,} bytes at {rate / 1e3:.2f} GB/s)",
+        f"({found.bytes_per_token:,} bytes at {rate / 1e3:.2f} GB/s); "
+        f"{found.still_cached:.0%} of the files stayed in the page cache when they were dropped",
         highlight=False,
     )
     table = Table(title="median TTFT, ms", title_justify="left", box=None, pad_edge=False)
