@@ -59,7 +59,7 @@ MUTANTS = (
         line="self._pool.acquire(block, used=False)",
         planted="pass",
         why="A block is evicted and written again while it is copied down under its old name.",
-        killer=Vopr(("node-raises", "blocks-have-owners")),
+        killer=Vopr(("node-raises", "blocks-have-owners"), seeds=(3,)),
     ),
     Mutant(
         name="load-is-not-verified",
@@ -67,7 +67,7 @@ MUTANTS = (
         line="return checksum is not None and checksum == table.checksum(slot)",
         planted="return checksum is not None",
         why="Bytes that rotted below memory become history again.",
-        killer=Vopr(("history-is-true", "published-is-true", "reads-are-true")),
+        killer=Vopr(("history-is-true", "published-is-true", "reads-are-true"), seeds=(5,)),
     ),
     Mutant(
         name="missed-blocks-inserted",
@@ -75,7 +75,7 @@ MUTANTS = (
         line="memory.insert(load.table, sequence.hashes, load.end)",
         planted="memory.insert(load.table, sequence.hashes, len(load.table))",
         why="Blocks whose load failed get the names of what should have come.",
-        killer=Vopr(("history-is-true",)),
+        killer=Vopr(("history-is-true",), seeds=(5,)),
     ),
     Mutant(
         name="local-abort-while-loading",
