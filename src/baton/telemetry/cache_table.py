@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rich.console import RenderableType
+from rich.console import JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -46,13 +46,14 @@ def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         is_number = column.startswith("#")
-        table.add_column(column.removeprefix("#"), justify="right" if is_number else "left")
+        justify: JustifyMethod = "right" if is_number else "left"
+        table.add_column(column.removeprefix("#"), justify=justify, no_wrap=column != "owners")
     return table
 
 
 def _tiers(view: CacheView) -> Table:
     table = _table(
-        "Tiers", "worker", "tier", "#blocks named", "#of", "#capacity", "#reclaimable",
+        "Tiers", "worker", "tier", "#named", "#size", "#reclaimable",
         "#hits", "#of asked", "#reload", "#claimed",
     )  # fmt: skip
     for worker in view.workers:
@@ -68,8 +69,7 @@ def _tier_row(worker: WorkerCache, tier: TierView) -> tuple[str, ...]:
     return (
         worker.worker_id if is_first else "",
         tier.tier,
-        f"{tier.num_named:,}",
-        f"{tier.num_blocks:,}",
+        f"{tier.num_named:,} of {tier.num_blocks:,}",
         shown_nbytes(tier.capacity_nbytes),
         f"{tier.num_reclaimable:,} ({shown_nbytes(tier.reclaimable_nbytes)})",
         f"{tier.num_hits:,}",
