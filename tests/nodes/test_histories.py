@@ -4,9 +4,10 @@ from typing import Any
 
 from baton.config import CacheConfig, RouterConfig
 from baton.core.cache import Milestone
-from baton.core.events import CacheCleared, Tick
+from baton.core.events import CacheCleared, Cancelled, Tick
 from baton.core.messages import ClearCache, Seal
 from baton.nodes.history_copy import Motive
+from baton.protocol.request import RequestState
 from tests.stage import Stage, uneven_plan
 
 BOTH_WAYS = CacheConfig(milestone=Milestone.BIDIRECTIONAL)
@@ -196,3 +197,41 @@ def test_a_routed_prefix_is_fetched_where_the_policy_says_so():
     moved = stage.world.router.counters["copies_fetch"]
     assert moved and stage.world.router.counters["copies_inserted"] == moved
     assert stage.end("third").usage.cached_tokens == 80
+
+
+def test_a_client_may_leave_while_its_prefix_is_fetched():
+    stage = stage_of("prefill", "prefill", "decode", router=RouterConfig(policy="conductor"))
+    long = list(range(100))
+    stage.submit("first", long, max_tokens=2)
+    stage.serve()
+    stage.run_for(500_000)
+    for number in range(2):
+        stage.submit(f"busy-{number}", 120, first=300 + 200 * number, max_tokens=2)
+    for number in range(3):
+        stage.submit(f"long-{number}", [*long[:80], number], max_tokens=2)
+    records = stage.world.router.records
+
+    def fetching() -> list[str]:
+        return [name for name, one in records.items() if one.state is RequestState.FETCHING]
+
+    stage.until(fetching)
+    leaver = fetching()[0]
+    stage.world.feed_router(Cancelled(request_id=leaver, reason="disconnect"))
+    assert stage.end(leaver).finish_reason == "cancelled"
+    stage.finish()
+
+
+def test_rows_of_before_a_clear_are_not_named_after_it():
+    """The word reaches the destination first: its grant tells the source."""
+    stage = stage_of()
+    stage.submit("first", 18, max_tokens=2)
+    stage.finish_right()
+    stage.lose = lambda number, sender, receiver, message: (
+        isinstance(message, ClearCache) and receiver.startswith("prefill")
+    )
+    stage.world.feed_router(CacheCleared())
+    stage.until(lambda: stage.destination.node.context.cache_generation == 1)
+    stage.submit("second", 18, max_tokens=2)
+    stage.finish_right()
+    assert stage.end("second").usage.cached_tokens == 0
+    assert stage.source.node.context.cache_generation == 1

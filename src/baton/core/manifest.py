@@ -63,6 +63,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     route_epoch: int
     """The router's, as it was reserved."""
     purpose: Purpose = Purpose.HANDOFF
+    cache_generation: int = 0
+    """The destination's, as it was reserved: the source may not use history of a lower one."""
     block_sizes: BlockSizes | None = None
     """None where they are equal: then whole blocks move, padding included; otherwise rows."""
 

@@ -123,6 +123,7 @@ def _grant(
         schedule=message.schedule,
         route_epoch=message.route_epoch,
         purpose=message.purpose,
+        cache_generation=context.cache_generation,
         block_sizes=_block_sizes(context.layout_of(message.fence.source_id), layout),
     )
 

@@ -148,10 +148,12 @@ class Router:
             return
         context.counters["cancelled"] += reason != "stop"
         record.cancel_reason = reason
+        is_waiting = record.state is RequestState.NEW  # else a copy is under way, for others too
         record.machine.feed(RequestInput.CANCEL)
         context.trace("cancel", record, reason=reason)
         if record.state is RequestState.CANCELLED:
-            context.waiting.remove(request_id)
+            if is_waiting:
+                context.waiting.remove(request_id)
             context.end_cancelled(record, None)
             return
         assert record.fence is not None

@@ -225,6 +225,7 @@ class Worker:
             case messages.Reserve():
                 self.destination.on_reserve(message)
             case messages.Prefill(fence=fence):
+                self._on_clear_cache(message.grant.cache_generation)
                 if fence.colocated and self.decode.knows(fence.transfer_id):
                     self.context.send(ROUTER, messages.Accepted(fence=fence))
                 else:
