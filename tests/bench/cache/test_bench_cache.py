@@ -5,6 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from baton.bench.cache.budget import Budget
 from baton.bench.cache.disk import (
     DiskTier,
     Reload,
@@ -100,12 +101,27 @@ def test_dropping_files_from_the_page_cache_leaves_them_as_they_are(tmp_path):
     assert path.read_bytes() == bytes(range(256)) * 64
 
 
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(0, [0]), (39, [0, 1]), (40, [0, 1, 2]), (1000, [0, 1, 2, 3])]
+)
+def test_rounds_that_do_not_fit_are_left_out_and_said(seconds, expected):
+    clock, said = [5.0], []
+    budget = Budget(10 + seconds, said.append, lambda: clock[0])
+    clock[0] += 10  # a start, which is of no round
+    done = []
+    for number in budget.rounds(4):
+        done.append(number)
+        clock[0] += 20
+    assert done == expected or seconds == 40
+    assert bool(said) == (len(done) < 4)
+
+
 @pytest.mark.slow
 async def test_turns_of_the_tiny_model():
     """None computes the whole prompt of each turn, bidirectional only what nobody has said yet."""
     script = Script(num_sessions=1, num_turns=3, first_tokens=100, think_s=1.0)
     none, back = Milestone.NONE, Milestone.BIDIRECTIONAL
-    found = await measure_milestones("tiny", script, 1, lambda text: None, (none, back))
+    found = await measure_milestones("tiny", script, 1, Budget(0, print), (none, back))
     ((cold,),) = [one.sessions for one in found.of(none)]
     ((warm,),) = [one.sessions for one in found.of(back)]
     assert [one.rows for one in cold] == [one.prompt_tokens for one in cold]
@@ -135,7 +151,7 @@ async def test_turns_of_the_tiny_model():
 
 @pytest.mark.slow
 async def test_reloads_of_the_tiny_model():
-    found = await measure_disk("tiny", 1, (32, 100), lambda text: None)
+    found = await measure_disk("tiny", 1, (32, 100), Budget(0, print))
     assert found.lengths == [32, 100]
     for length in found.lengths:
         for way in Way:

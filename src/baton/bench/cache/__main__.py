@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from baton.bench.cache.budget import Budget
 from baton.bench.cache.disk import LENGTHS, DiskTier, measure_disk, print_disk
 from baton.bench.cache.milestones import Milestones, measure_milestones, print_milestones
 from baton.bench.cache.talk import Script
@@ -16,6 +17,8 @@ from baton.errors import BatonError, ConfigError
 
 _WIDTH = 150
 _PARTS = ("milestones", "disk")
+_MILESTONES_SHARE = 0.75
+"""Of the time, where both parts are measured."""
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -43,11 +46,14 @@ async def measure(options: argparse.Namespace, console: Console) -> Result:
 
     if "milestones" in parts:
         script = Script(num_sessions=options.sessions, num_turns=options.turns)
-        found = await measure_milestones(options.model, script, options.rounds, said)
+        share = _MILESTONES_SHARE if "disk" in parts else 1.0
+        budget = Budget(60 * options.minutes * share, said)
+        found = await measure_milestones(options.model, script, options.rounds, budget)
         result.milestones = found
         print_milestones(found, console)
     if "disk" in parts:
-        result.disk = await measure_disk(options.model, options.rounds, LENGTHS, said)
+        budget = Budget(60 * options.minutes - (time.monotonic() - began_s), said)
+        result.disk = await measure_disk(options.model, options.rounds, LENGTHS, budget)
         print_disk(result.disk, console)
     return result
 
@@ -66,6 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--only", default="", help=f"some of {', '.join(_PARTS)}; all without it")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=9.0, help="rounds that fit into them")
     parser.add_argument("--sessions", type=int, default=2)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--json", type=Path, help="also write every figure to this file")

@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from statistics import median
@@ -16,6 +16,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from baton.bench.cache.budget import Budget
 from baton.bench.cache.pair import SOURCE, Pair, open_pair
 from baton.bench.traffic import prompt_of
 from baton.core.cache import Tier
@@ -89,7 +90,7 @@ class DiskTier(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure_disk(
-    model: str, num_rounds: int, lengths: Sequence[int], said: Callable[[str], None]
+    model: str, num_rounds: int, lengths: Sequence[int], budget: Budget
 ) -> DiskTier:
     """One deployment; each round computes, then reloads twice, with new prompts."""
     async with open_pair(model) as pair:
@@ -110,9 +111,9 @@ async def measure_disk(
         async with open_pair(model, *knobs) as pair:
             rig = _Rig(pair, Path(folder), fitting, num_blocks)
             reloads = []
-            for number in range(num_rounds):
+            for number in budget.rounds(num_rounds):
                 reloads += await rig.round(number)
-                said(f"disk tier: round {number + 1} of {num_rounds}")
+                budget.said(f"disk tier: round {number + 1} of {num_rounds}")
             shot = (await pair.snapshots())[SOURCE]
     (disk,) = (load for load in shot.tiers if load.tier is Tier.DISK)
     return DiskTier(

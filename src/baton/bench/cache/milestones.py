@@ -7,6 +7,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from baton.bench.cache.budget import Budget
 from baton.bench.cache.talk import Arm, Script, Turn, run_arm
 from baton.core.cache import Milestone
 
@@ -75,18 +76,20 @@ async def measure_milestones(
     model: str,
     script: Script,
     num_rounds: int,
-    said: Callable[[str], None],
+    budget: Budget,
     milestones: Sequence[Milestone] = tuple(Milestone),
 ) -> Milestones:
     """Arms take turns, so that whatever else the machine does meets all of them."""
     arms = []
-    for number in range(num_rounds):
+    for number in budget.rounds(num_rounds):
         order = list(milestones)
         for milestone in order if number % 2 == 0 else reversed(order):
             arm = await run_arm(model, milestone, script, number)
             arms.append(arm)
             last = arm.mean_ttft_s(script.num_turns) * 1000
-            said(f"round {number + 1}, {milestone}: turn {script.num_turns} after {last:.0f} ms")
+            budget.said(
+                f"round {number + 1}, {milestone}: turn {script.num_turns} after {last:.0f} ms"
+            )
     return Milestones(script=script, arms=tuple(arms))
 
 
