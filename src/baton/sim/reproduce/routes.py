@@ -17,8 +17,8 @@ from baton.sim.simulate.hardware import machine
 CLUSTER = ("cluster.prefill=8", "cluster.decode=1", "cache.milestone=prefill")
 """Decode keeps no history: the published caches are those of the prefill nodes."""
 POLICIES = ("random", "load_balance", "local_cache_aware", "global_cache_aware")
-MFUS = (0.45, 0.55)
-"""Both ends of what is plausible; in between nothing else happens."""
+MFUS = (0.45, 0.5, 0.55)
+"""The middle and both ends of what is plausible for that node."""
 SWEEP_MFU = 0.45
 """Where queues are long, so that a threshold has something to decide."""
 THRESHOLDS = (1.0, 2.0, 4.0, 8.0, 1e9)
