@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from baton.config import CacheConfig, RouterConfig
 from baton.core.cache import Milestone
 from baton.core.events import CacheCleared, Cancelled, Tick
@@ -235,3 +237,15 @@ def test_rows_of_before_a_clear_are_not_named_after_it():
     stage.finish_right()
     assert stage.end("second").usage.cached_tokens == 0
     assert stage.source.node.context.cache_generation == 1
+
+
+def test_prompts_are_named_in_the_blocks_of_those_who_prefill():
+    """Whoever joins first: with two block sizes claims of prefill workers are found all the same."""
+    for seed in range(4):
+        plan = uneven_plan(seed=seed, transfer=QUICK, num_blocks=64)
+        stage = Stage(replace(plan, decode_block_size=8))
+        stage.submit("first", 18, max_tokens=2)
+        stage.finish_right()
+        context = stage.world.router.context
+        names = context.names(stage.requests["first"], range(18))
+        assert context.holdings.match(names).depths == {"prefill-0": 4}

@@ -127,13 +127,13 @@ def view_cache(router: Router, now_us: int) -> CacheView:
 
 
 def _hot(router: Router, now_us: int) -> Iterator[HotPrefix]:
-    index, layout = router.context.holdings, router.fleet.model
+    index, layout = router.context.holdings, router.fleet.source_layout
     for name, hits, num_blocks in router.histories.hot.hottest(MAX_HOT, now_us):
         places = index.places(name)
         yield HotPrefix(
             name=name.hex()[:_NAME_CHARS],
             hits=round(hits, 2),
-            num_tokens=num_blocks * (layout.layout.block_size if layout else 0),
+            num_tokens=num_blocks * (layout.block_size if layout else 0),
             owners=tuple((place.owner, place.tier) for place in places),
         )
 

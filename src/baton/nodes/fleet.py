@@ -123,6 +123,12 @@ class Fleet:
         return self._reference.model if self._reference else None
 
     @property
+    def source_layout(self) -> KVLayout | None:
+        """In whose blocks prompts are named and found; those who prefill all have the same."""
+        sources = (v.info.model.layout for v in self if v.info.role is not Role.DECODE)
+        return next(sources, self.model.layout if self.model else None)
+
+    @property
     def decode_layout(self) -> KVLayout | None:
         """In whose blocks decode workers count; they all have the same."""
         decodes = (v.info.model.layout for v in self if v.info.role is not Role.PREFILL)

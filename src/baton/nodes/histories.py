@@ -51,9 +51,9 @@ class Histories:
         return True
 
     def _leading(self, record: RequestRecord, num_blocks: int) -> tuple[int, ...]:
-        model = self._context.fleet.model
-        assert model is not None
-        return record.request.prompt_token_ids[: num_blocks * model.layout.block_size]
+        layout = self._context.fleet.source_layout
+        assert layout is not None
+        return record.request.prompt_token_ids[: num_blocks * layout.block_size]
 
     def on_submitted(self, record: RequestRecord) -> None:
         """Does this prompt go on from a history, and does it begin with a hot prefix?"""
@@ -112,6 +112,8 @@ class Histories:
         target = context.fleet.get(fence.source_id, fence.source_epoch)
         if not names or source is None or target is None:
             return
+        if source.info.model.layout != target.info.model.layout:
+            return  # history is copied between blocks of one size only
         self._continuations.finished(names[-1])
         self._return(record, tokens, names, source, target)
 

@@ -94,11 +94,11 @@ class RouterContext:
 
     def names(self, request: Request, token_ids: Sequence[int]) -> tuple[bytes, ...]:
         """Names of the full blocks of some tokens under the tenant and salt of `request`."""
-        model = self.fleet.model
-        if model is None:
+        model, layout = self.fleet.model, self.fleet.source_layout
+        if model is None or layout is None:
             return ()
-        root = chain_root(model.identity, model.layout, request.tenant_id, request.cache_salt)
-        return tuple(block_hashes(root, token_ids, model.layout.block_size))
+        root = chain_root(model.identity, layout, request.tenant_id, request.cache_salt)
+        return tuple(block_hashes(root, token_ids, layout.block_size))
 
     def pending_tokens(self) -> int:
         """Prompt tokens that are queued here, or routed and not prefilled yet."""

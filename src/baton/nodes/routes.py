@@ -61,8 +61,8 @@ class Routes:
         return self._refused(question, outcome, loads) or outcome
 
     def _question(self, record: RequestRecord) -> RouteQuestion:
-        context, model = self._context, self._context.fleet.model
-        assert model is not None, "somebody is routable"
+        context, layout = self._context, self._context.fleet.source_layout
+        assert layout is not None, "somebody is routable"
         depths = memory_depths = _NOTHING
         if self._policy.uses_cache:
             match = context.holdings.match(context.block_hashes(record))
@@ -74,9 +74,9 @@ class Routes:
             num_tokens=record.num_tokens,
             num_blocks=context.num_blocks(record),
             num_output_tokens=context.lifetimes.output_tokens(record.request.sampling.max_tokens),
-            block_size=model.layout.block_size,
-            bytes_per_token=model.layout.bytes_per_token,
-            num_layers=model.layout.num_layers,
+            block_size=layout.block_size,
+            bytes_per_token=layout.bytes_per_token,
+            num_layers=layout.num_layers,
             schedule=Schedule.LAYER if schedule == "auto" else Schedule(schedule),
             depths=depths,
             memory_depths=memory_depths,
