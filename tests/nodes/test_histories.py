@@ -240,7 +240,7 @@ def test_rows_of_before_a_clear_are_not_named_after_it():
 
 
 def test_prompts_are_named_in_the_blocks_of_those_who_prefill():
-    """Whoever joins first: with two block sizes claims of prefill workers are found all the same."""
+    """Whoever joins first: with two block sizes the claims of prefill workers are found."""
     for seed in range(4):
         plan = uneven_plan(seed=seed, transfer=QUICK, num_blocks=64)
         stage = Stage(replace(plan, decode_block_size=8))
