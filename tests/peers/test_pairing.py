@@ -49,7 +49,7 @@ def test_mismatch_found_late(part, field, late):
         assert not any(isinstance(m, Refused) for _, m in hello(deployment, info(name, role)))
     ((to, refusal),) = hello(deployment, info("late", late, model=model))
     assert to == "late"
-    named = "K/V layout" if part == "layout" else "model identity"
+    named = f"K/V layout {field}" if part == "layout" else "model identity"
     assert f"late cannot be paired: its {named} is" in refusal.reason
     assert deployment.missing(1) == ""
     routed = [(to, m) for to, m in sends(deployment, submitted()) if isinstance(m, Reserve)]
