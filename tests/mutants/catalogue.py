@@ -3,6 +3,7 @@
 from tests.mutants import (
     accounts,
     batching,
+    copies,
     fences,
     handoff,
     holdings,
@@ -17,6 +18,7 @@ from tests.mutants.mutant import Mutant, StaleMutant
 CATALOGUE: tuple[Mutant, ...] = (
     *accounts.MUTANTS,
     *batching.MUTANTS,
+    *copies.MUTANTS,
     *fences.MUTANTS,
     *handoff.MUTANTS,
     *holdings.MUTANTS,

@@ -134,7 +134,7 @@ _CHECKS = (
     ),
     _removed(
         "cached-tokens",
-        '("cached_tokens", lambda: 0 <= manifest.num_cached_tokens < self.grant.num_tokens),',
+        '("cached_tokens", lambda: self._can_be_cached(manifest.num_cached_tokens)),',
         "negative cached tokens",
         "The client is billed for an impossible cache hit.",
     ),
@@ -146,7 +146,7 @@ _CHECKS = (
     ),
     _removed(
         "first-token-index",
-        '("first_token_index", lambda: manifest.first_token.index == len(self.output_token_ids)),',
+        '("first_token_index", lambda: self._is_next(manifest.first_token)),',
         "first token index",
         "A replayed stream starts at the wrong token.",
     ),

@@ -175,7 +175,7 @@ _OWNERS = (
     Mutant(
         name="denial-keeps-the-prefix",
         file="nodes/reservation.py",
-        line="memory.free(table)",
+        line="context.memory.free(table)",
         planted="pass",
         why="A denied reservation leaves its prefix pinned.",
         killer=Vopr(

@@ -120,7 +120,7 @@ _ATTEMPTS = (
         name="account-keeps-blocks",
         file="nodes/router_context.py",
         line="if view.decode_blocks.pop(key, None) is not None:",
-        planted="if view.decode_blocks.get(key) is not None:",
+        planted="if key in view.decode_blocks:",
         why="Ended requests take decode room for ever.",
         killer=Vopr(("nothing-held",), seeds=(0,)),
     ),

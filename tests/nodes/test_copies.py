@@ -3,12 +3,15 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from baton.config import CacheConfig
 from baton.core.cache import Tier
 from baton.core.effects import Trace
 from baton.core.events import Tick
 from baton.core.ids import Direction
 from baton.core.messages import (
+    Aborted,
     Accepted,
     Authorized,
     CreditReturn,
@@ -31,10 +34,11 @@ PROMPT = tuple(range(18))
 WARM, COLD = "prefill-0", "prefill-1"
 
 
-def warm_stage(**options: Any) -> Stage:
+def warm_stage(cache: CacheConfig | None = None, **options: Any) -> Stage:
     """A deployment whose prefill and decode workers have both served PROMPT."""
     transfer = {"lease_ms": 1000, "retry_ms": 50, **options}
-    stage = Stage(uneven_plan("prefill", "prefill", "decode", transfer=transfer))
+    plan = uneven_plan("prefill", "prefill", "decode", transfer=transfer)
+    stage = Stage(replace(plan, cache=cache or plan.cache))
     stage.submit("first", PROMPT, max_tokens=2)
     stage.finish_right()
     stage.sent.clear()
@@ -109,6 +113,15 @@ def test_a_stale_claim_fails_closed():
     stage.settle()
 
 
+def test_a_claim_that_holds_in_part_fails_closed():
+    stage = warm_stage()
+    start(stage, "decode-2", COLD, (*PROMPT[:8], *range(100, 108)))
+    stage.until(lambda: not stage.world.router.copies)
+    assert stage.world.router.counters["copies_given_up"] == 1
+    assert COLD not in holders(stage, 1)
+    stage.settle()
+
+
 KINDS: list[type[Message]] = [
     Reserve, Reserved, Prefill, Accepted, Present, Authorized, CreditReturn, Seal, SourceRelease,
     Published,
@@ -147,6 +160,19 @@ def test_a_death_at_any_point_ends_the_copy_and_leaks_nothing(victim, kind):
     stage.settle()
 
 
+def test_a_death_of_the_source_is_heard_at_once():
+    """Even where the destination's own word of it is lost."""
+    stage = warm_stage()
+    stage.lose = lambda number, sender, receiver, message: isinstance(message, Seal | Aborted)
+    start(stage, "decode-2", COLD)
+    stage.until(lambda: any(isinstance(m, Seal) for _, _, m in stage.sent))
+    died_us = stage.now_us
+    stage.crash(stage.world.workers["decode-2"])
+    stage.until(lambda: not stage.world.router.copies)
+    assert stage.now_us - died_us < 100_000
+    stage.settle()
+
+
 def test_a_copy_that_takes_too_long_is_given_up():
     stage = warm_stage()
     stage.lose = lambda number, sender, receiver, message: isinstance(message, Seal)
@@ -159,10 +185,11 @@ def test_a_copy_that_takes_too_long_is_given_up():
 
 
 def test_only_so_many_copies_run_at_once():
-    stage = warm_stage()
-    most = stage.world.plan.cache.max_copies
-    started = [start(stage, "decode-2", COLD, PROMPT[: SIZE * (1 + n % 4)]) for n in range(8)]
-    assert sum(copy is not None for copy in started) == min(4, most), "the same copy runs once"
+    stage = warm_stage(cache=CacheConfig(max_copies=3))
+    twice = [start(stage, "decode-2", COLD, PROMPT[:SIZE]) for _ in range(2)]
+    assert [copy is not None for copy in twice] == [True, False], "the same copy runs once"
+    others = [start(stage, "decode-2", COLD, PROMPT[: SIZE * blocks]) for blocks in (2, 3, 4)]
+    assert [copy is not None for copy in others] == [True, True, False]
     stage.until(lambda: not stage.world.router.copies)
     stage.settle()
 

@@ -249,3 +249,17 @@ def test_prompts_are_named_in_the_blocks_of_those_who_prefill():
         context = stage.world.router.context
         names = context.names(stage.requests["first"], range(18))
         assert context.holdings.match(names).depths == {"prefill-0": 4}
+
+
+def test_the_last_token_of_an_answer_has_no_row():
+    """A text that ends with its block is returned up to the block before."""
+    stage = stage_of(cache=BOTH_WAYS)
+    stage.submit("turn", 10, max_tokens=6, ignore_eos=True)
+    stage.serve()
+    stage.until(lambda: not stage.world.router.copies)
+    (started,) = [
+        t.data for _, _, t in stage.traced("copy_started") if t.data["motive"] == Motive.RETURN
+    ]
+    assert started["num_tokens"] == 12
+    assert stage.world.router.counters["copies_inserted"] == 1
+    stage.finish_right()

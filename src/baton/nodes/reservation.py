@@ -1,5 +1,7 @@
 """Reserving storage at a destination before any prefill starts (specification 0x06B, 0x08E)."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from baton.core.ids import Purpose
@@ -54,12 +56,20 @@ def reserve(
     # A prompt computed here needs at least its last row computed, to draw from it.
     visible = num_tokens - 1 if message.fence.colocated else num_tokens
     hashes = memory.hashes(request, request.prompt_token_ids)
-    table = memory.match(hashes, visible // layout.block_size)
+    held = _hold(context, hashes[: visible // layout.block_size], min(wanted, capacity))
+    return _granted(context, message, held, num_tokens)
+
+
+def _hold(
+    context: WorkerContext, hashes: Sequence[bytes], num_tokens: int
+) -> tuple[list[int], int] | None:
+    """A table of so many tokens, and how many of its blocks are the pinned prefix; or nothing."""
+    table = context.memory.match(hashes, len(hashes))
     num_pinned = len(table)
-    if not memory.allocate(table, min(wanted, capacity)):
-        memory.free(table)
-        return Denial(reason="no_kv_capacity", transient=True)
-    return _transfer(context, message, table, num_pinned, num_tokens)
+    if not context.memory.allocate(table, num_tokens):
+        context.memory.free(table)
+        return None
+    return table, num_pinned
 
 
 def _reserve_copy(
@@ -74,20 +84,17 @@ def _reserve_copy(
     if num_tokens % layout.block_size or message.output_token_ids:
         return Denial(reason="not_whole_blocks", transient=False)
     hashes = memory.hashes(request, request.prompt_token_ids)
-    table = memory.match(hashes, len(hashes))
-    num_pinned = len(table)
-    if num_pinned == len(hashes):
-        memory.free(table)
+    if all(memory.pool.lookup(block_hash) is not None for block_hash in hashes):
         return Denial(reason="already_held", transient=False)
-    if not memory.allocate(table, num_tokens):
-        memory.free(table)
+    return _granted(context, message, _hold(context, hashes, num_tokens), num_tokens)
+
+
+def _granted(
+    context: WorkerContext, message: Reserve, held: tuple[list[int], int] | None, num_tokens: int
+) -> DestinationTransfer | Denial:
+    if held is None:
         return Denial(reason="no_kv_capacity", transient=True)
-    return _transfer(context, message, table, num_pinned, num_tokens)
-
-
-def _transfer(
-    context: WorkerContext, message: Reserve, table: list[int], num_pinned: int, num_tokens: int
-) -> DestinationTransfer:
+    table, num_pinned = held
     grant = _grant(context, message, table, num_pinned, num_tokens)
     return DestinationTransfer(
         request=message.request,
