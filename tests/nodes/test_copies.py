@@ -118,6 +118,8 @@ def test_a_claim_that_holds_in_part_fails_closed():
     start(stage, "decode-2", COLD, (*PROMPT[:8], *range(100, 108)))
     stage.until(lambda: not stage.world.router.copies)
     assert stage.world.router.counters["copies_given_up"] == 1
+    assert stage.world.workers["decode-2"].node.counters["absent_prefixes"] == 1
+    assert not stage.kinds(Seal), "nothing is sent of a claim that does not hold"
     assert COLD not in holders(stage, 1)
     stage.settle()
 
