@@ -11,6 +11,7 @@ from baton.cli_common import check_writable
 from baton.errors import ConfigError
 
 _PIPE_COLUMNS = 120
+_ATTAINMENT = 0.9
 
 
 def _option(text: str, *names: str) -> Any:
@@ -22,6 +23,9 @@ Route = Annotated[str | None, _option("router.policy", "--route")]
 Hardware = Annotated[str | None, _option("a machine by name: a100x8-llama70b, h800x8-llama70b")]
 Profile = Annotated[Path | None, _option("a profile of `baton profile` instead")]
 Goodput = Annotated[list[str] | None, _option("ttft:MS tpot:MS e2el:MS")]
+Attainment = Annotated[
+    float | None, _option(f"share that must meet --goodput; {_ATTAINMENT} unless told")
+]
 Loop = Annotated[
     int, _option("requests open at once; their arrivals do not count", "--closed-loop")
 ]
@@ -46,13 +50,13 @@ def simulate(
     decode_blocks: Annotated[int, _option("of each decode worker, if others")] = 0,
     block_size: Annotated[int | None, _option("tokens of a block; not bound to a kernel's")] = None,
     num: Annotated[int | None, _option("only the first requests of the file")] = None,
-    speed: Annotated[float, _option("arrivals come so many times faster")] = 1.0,
+    speed: Annotated[float | None, _option("arrivals come so many times faster")] = None,
     tick: Annotated[int, _option("spread equal arrivals over so many ms")] = 0,
     max_output: Annotated[int | None, _option("cut longer answers", "--max-output")] = None,
     whole_blocks: Annotated[bool, typer.Option("--whole-blocks", help="round prompts up")] = False,
     closed_loop: Loop = 0,
     goodput: Goodput = None,
-    attainment: Annotated[float, _option("share that must meet them")] = 0.9,
+    attainment: Attainment = None,
     max_model_len: Annotated[int, _option("refuse longer requests; 0: none")] = 0,
     seed: Annotated[int, _option("of drawn prompts")] = 0,
     json_out: Json = None,
@@ -75,8 +79,10 @@ def _plan(flags: dict[str, Any]) -> tuple[Any, Any]:
     """The flags as a checked plan and the machine that it runs on. Raises ConfigError."""
     from baton.goodput.slo import parse_goodput
     from baton.sim.replay.setup import ReplaySetup
+    from baton.sim.simulate.flags import check_flags
     from baton.sim.simulate.plan import Plan, TraceOptions, block_counts, costs_of, read_config
 
+    check_flags(flags)
     costs, hardware = costs_of(
         flags["hardware"], flags["profile"], flags["mfu"], flags["bandwidth"]
     )
@@ -84,8 +90,6 @@ def _plan(flags: dict[str, Any]) -> tuple[Any, Any]:
     loaded = read_config(flags["config"], _overrides(flags), is_named_hardware=is_named)
     setup = ReplaySetup.from_config(loaded, max_model_len=2, seed=flags["seed"])
     size = flags["block_size"] or setup.worker.block_size
-    if size < 1:
-        raise ConfigError(f"--block-size {size}: 1 token or more")
     setup = msgspec.structs.replace(
         setup,
         worker=msgspec.structs.replace(setup.worker, block_size=size),
@@ -98,7 +102,7 @@ def _plan(flags: dict[str, Any]) -> tuple[Any, Any]:
         format=flags["format"],
         num=flags["num"],
         tick_ms=flags["tick"],
-        speed=flags["speed"],
+        speed=1.0 if flags["speed"] is None else flags["speed"],
         max_output=flags["max_output"],
         whole_blocks=flags["whole_blocks"],
         concurrency=flags["closed_loop"],
@@ -110,7 +114,7 @@ def _plan(flags: dict[str, Any]) -> tuple[Any, Any]:
         hardware=hardware,
         config_digest=loaded.digest,
         max_model_len=flags["max_model_len"],
-        targets=parse_goodput(targets, flags["attainment"]) if targets else None,
+        targets=parse_goodput(targets, flags["attainment"] or _ATTAINMENT) if targets else None,
     )
     return plan, costs
 

@@ -134,10 +134,27 @@ def test_nobody_at_the_address():
             fetch_cache(url)
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "", "http://", "http://a b/"])
-def test_an_address_that_cannot_be_one(url):
-    with pytest.raises(ConfigError, match="--url"):
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("127.0.0.1:8000", "has no scheme"),
+        ("", "has no scheme"),
+        ("ftp://127.0.0.1/", "has the scheme 'ftp'; use http or https"),
+        ("http://", "is malformed (no host)"),
+        ("http://:80", "is malformed (no host)"),
+        ("http://127.0.0.1:abc", "is malformed (Port could not be cast"),
+        ("http://127.0.0.1:99999", "is malformed (Port out of range"),
+        ("http://127.0.0.1:0", "is malformed (port 0)"),
+        ("http://[::1", "is malformed (Invalid IPv6 URL)"),
+        ("http://a b/", "is malformed (white space)"),
+    ],
+)
+def test_an_address_that_cannot_be_one(url, what):
+    with pytest.raises(ConfigError) as raised:
         fetch_cache(url)
+    text = str(raised.value)
+    assert text.startswith(f"--url {url!r} {what}")
+    assert text.endswith("like http://127.0.0.1:8000")
 
 
 async def test_the_verb_fails_with_the_clear_error():

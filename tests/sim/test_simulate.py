@@ -172,7 +172,7 @@ def test_arrivals_are_spread_and_sped_up(tmp_path):
         (["--hardware", "a100x8-llama70b", "--tick", "-1"], "--tick -1: milliseconds"),
         (["--hardware", "a100x8-llama70b", "--closed-loop", "-2"], "--closed-loop -2: requests"),
         (["--hardware", "a100x8-llama70b", "--blocks", "1"], "--blocks 1: a worker needs"),
-        (["--hardware", "a100x8-llama70b", "--block-size", "-3"], "--block-size -3: 1 token"),
+        (["--hardware", "a100x8-llama70b", "--block-size", "-3"], "--block-size -3: tokens"),
         (
             ["--hardware", "a100x8-llama70b", "--blocks", "9", "--cache-tokens", "9"],
             "--blocks and --cache-tokens say the same",
@@ -186,10 +186,37 @@ def test_arrivals_are_spread_and_sped_up(tmp_path):
             "--mixed cannot be combined",
         ),
         (["--hardware", "a100x8-llama70b", "--whole-blocks"], "--whole-blocks: 'plain' has no"),
-        (["--hardware", "a100x8-llama70b", "--num", "0"], "limit = 0: at least 1 request"),
-        (["--hardware", "a100x8-llama70b", "--max-output", "0"], "max_output = 0"),
+        (
+            ["--hardware", "a100x8-llama70b", "--num", "0"],
+            "--num 0: requests of the file, 1 or more",
+        ),
+        (
+            ["--hardware", "a100x8-llama70b", "--max-output", "0"],
+            "--max-output 0: tokens, 1 or more",
+        ),
         (["--hardware", "a100x8-llama70b", "--goodput", "ttft"], "--goodput 'ttft': no milli"),
         (["--hardware", "a100x8-llama70b", "--set", "worker.x=1"], "--set worker.x=1"),
+        *(
+            (["--hardware", "a100x8-llama70b", *flags.split()], message)
+            for flags, message in (
+                ("--route nope", "--route 'nope': not known; use one of shortest_queue, distserve"),
+                ("--format zzz", "--format 'zzz': not known; use one of auto, mooncake"),
+                ("--decode-blocks -4", "--decode-blocks -4: a decode worker needs at least 2"),
+                ("--prefill 0", "--prefill 0: workers, 1 or more"),
+                ("--max-model-len -1", "--max-model-len -1: tokens, 2 or more"),
+                ("--block-size 0", "--block-size 0: tokens of a block, a power of two"),
+                ("--block-size 48", "--block-size 48: tokens of a block, a power of two"),
+                ("--goodput ttft:9 --attainment 3", "--attainment 3: a share above 0 and at most"),
+                ("--attainment 0.5", "--attainment 0.5: nothing to meet; add --goodput"),
+                ("--seed -1", "--seed -1: a whole number, 0 or more"),
+                ("--closed-loop 2 --speed 3", "--closed-loop 2 and --speed 3 do not go together"),
+                ("--closed-loop 2 --tick 9", "--closed-loop 2 and --tick 9 do not go together"),
+                (
+                    '--route conductor --set router.policy="pair"',
+                    '--route conductor and --set router.policy="pair" name two policies',
+                ),
+            )
+        ),
     ],
 )
 def test_bad_input_is_named_with_its_remedy(tmp_path, flags, message):
@@ -197,6 +224,24 @@ def test_bad_input_is_named_with_its_remedy(tmp_path, flags, message):
     with pytest.raises(ConfigError) as caught:
         simulate(trace, *flags, hardware="")
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_same_route_may_be_said_twice(tmp_path):
+    trace = write_trace(tmp_path / "plain.jsonl", (0, 100, 1, ()))
+    flags = ("--blocks", "99", "--route", "conductor", "--set", "router.policy=conductor")
+    assert simulate(trace, *flags)["policy"] == "conductor"
+
+
+def test_what_no_worker_can_hold_is_warned_of(tmp_path):
+    trace = write_trace(tmp_path / "long.jsonl", *[(0, 5000, 1, ())] * 3, (0, 100, 1, ()))
+    flags = ["--hardware", "a100x8-llama70b", "--mixed", "1", "--cache-tokens"]
+    shown = [
+        CliRunner().invoke(app, ["simulate", "--trace", str(trace), *flags, tokens]).output
+        for tokens in ("2000", "40000")
+    ]
+    assert "WARNING    3 of 4 requests could not be held" in shown[0]
+    assert "figures are of the other 1" in shown[0]
+    assert "WARNING" not in shown[1]
 
 
 def test_a_broken_trace_is_named_with_its_line(tmp_path):

@@ -2,6 +2,7 @@
 
 import http.client
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from baton.errors import BatonError, ConfigError
 from baton.nodes.cache_view import CacheView
 
 _TIMEOUT_S = 10.0
+_EXAMPLE = "http://127.0.0.1:8000"
 _MAX_NBYTES = 64 << 20
 
 T = TypeVar("T")
@@ -53,8 +55,7 @@ def _not_baton(url: str, found: str) -> ConfigError:
 
 
 def _ask(url: str, path: str, body: bytes | None = None) -> bytes:
-    if not url.startswith(("http://", "https://")):
-        raise ConfigError(f"--url {url!r} has no scheme; write it like http://127.0.0.1:8000")
+    _check(url)
     address = url.rstrip("/").removesuffix("/v1") + path
     try:
         request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
@@ -69,6 +70,32 @@ def _ask(url: str, path: str, body: bytes | None = None) -> bytes:
         raise ConfigError(
             f"--url {url} does not answer: {reason}; start it with `baton serve`, or name another"
         ) from error
+
+
+def _check(url: str) -> None:
+    """Refuse what is no address of a server, before anybody is asked for it."""
+    if "://" not in url:
+        raise ConfigError(f"--url {url!r} has no scheme; write it like {_EXAMPLE}")
+    scheme = url.partition("://")[0]
+    if scheme.lower() not in ("http", "https"):
+        raise ConfigError(
+            f"--url {url!r} has the scheme {scheme!r}; use http or https, like {_EXAMPLE}"
+        )
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise _malformed(url, str(error)) from None
+    if not host:
+        raise _malformed(url, "no host")
+    if port == 0:
+        raise _malformed(url, "port 0")
+    if any(one.isspace() or not one.isprintable() for one in url):
+        raise _malformed(url, "white space")
+
+
+def _malformed(url: str, what: str) -> ConfigError:
+    return ConfigError(f"--url {url!r} is malformed ({what}); write it like {_EXAMPLE}")
 
 
 def _refusal(url: str, path: str, error: urllib.error.HTTPError) -> BatonError:

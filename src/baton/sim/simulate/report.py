@@ -21,6 +21,13 @@ def print_figures(figures: Figures, console: Console, wall_s: float) -> None:
     say(f"routes     {figures.policy}; configuration {figures.config_digest}")
     refused = "".join(f"; {num} {code}" for code, num in figures.failures.items())
     say(f"requests   {figures.num_completed} of {figures.num_requests} done{refused}")
+    num_too_large = figures.failures.get("too_large", 0)
+    if num_too_large:
+        say(
+            f"WARNING    {num_too_large} of {figures.num_requests} requests could not be held "
+            f"(longer than a worker's K/V memory or --max-model-len); all figures are of the other "
+            f"{figures.num_requests - num_too_large}: give more --cache-tokens or --blocks"
+        )
     console.print(_latencies(figures))
     if figures.attainment is not None:
         attainment = figures.attainment

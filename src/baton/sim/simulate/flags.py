@@ -1,0 +1,91 @@
+"""What each flag of `baton simulate` may be; a refusal names the flag that was typed."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, get_args, get_type_hints
+
+from baton.config import RouterConfig
+from baton.errors import ConfigError
+from baton.workload.load import AUTO, FORMATS
+
+ROUTES: tuple[str, ...] = get_args(get_type_hints(RouterConfig)["policy"])
+"""Policies by name, as the configuration has them."""
+_LEAST = {
+    "num": (1, "requests of the file, 1 or more; leave it out for all"),
+    "max_output": (1, "tokens, 1 or more; leave it out to cut no answer"),
+    "prefill": (1, "workers, 1 or more"),
+    "decode": (1, "workers, 1 or more"),
+    "mixed": (1, "workers, 1 or more"),
+    "blocks": (2, "a worker needs at least 2"),
+    "tick": (0, "milliseconds, 0 or more"),
+    "closed_loop": (0, "requests at once, 1 or more; 0 goes by arrival"),
+    "seed": (0, "a whole number, 0 or more"),
+}
+_ROUTE_KEY = "router.policy"
+
+
+def check_flags(flags: Mapping[str, Any]) -> None:
+    """Refuse what no simulation can mean. Raises ConfigError: flag, value, remedy."""
+    for name, (least, remedy) in _LEAST.items():
+        value = flags[name]
+        if value is not None and value < least:
+            raise _refused(name, value, remedy)
+    _check_sizes(flags)
+    _check_choice("format", flags["format"], (AUTO, *FORMATS))
+    _check_choice("route", flags["route"], ROUTES)
+    _check_route_once(flags["route"], flags["overrides"] or [])
+    _check_arrivals(flags)
+    _check_attainment(flags["attainment"], flags["goodput"])
+
+
+def _refused(name: str, value: object, remedy: str) -> ConfigError:
+    return ConfigError(f"--{name.replace('_', '-')} {value}: {remedy}")
+
+
+def _check_sizes(flags: Mapping[str, Any]) -> None:
+    size = flags["block_size"]
+    if size is not None and (size < 1 or size & (size - 1)):
+        raise _refused("block_size", size, "tokens of a block, a power of two such as 16 or 512")
+    if flags["decode_blocks"] < 0 or flags["decode_blocks"] == 1:
+        remedy = "a decode worker needs at least 2; 0 gives it as many as the others"
+        raise _refused("decode_blocks", flags["decode_blocks"], remedy)
+    if flags["max_model_len"] < 0 or flags["max_model_len"] == 1:
+        remedy = "tokens, 2 or more; 0 takes the longest request"
+        raise _refused("max_model_len", flags["max_model_len"], remedy)
+
+
+def _check_choice(name: str, value: str | None, permitted: tuple[str, ...]) -> None:
+    if value is not None and value not in permitted:
+        raise ConfigError(f"--{name} {value!r}: not known; use one of {', '.join(permitted)}")
+
+
+def _check_route_once(route: str | None, overrides: list[str]) -> None:
+    for override in overrides if route is not None else ():
+        key, _, value = override.partition("=")
+        if key.strip() == _ROUTE_KEY and value.strip().strip("\"'") != route:
+            raise ConfigError(
+                f"--route {route} and --set {override} name two policies; give one of them"
+            )
+
+
+def _check_arrivals(flags: Mapping[str, Any]) -> None:
+    speed, at_once = flags["speed"], flags["closed_loop"]
+    if speed is not None and not 0 < speed < math.inf:
+        raise _refused("speed", f"{speed:g}", "a finite number above 0")
+    for name in ("speed", "tick") if at_once else ():
+        if flags[name]:
+            raise ConfigError(
+                f"--closed-loop {at_once} and --{name} {flags[name]:g} do not go together: "
+                "a closed loop ignores arrivals; give one of them"
+            )
+
+
+def _check_attainment(share: float | None, goodput: list[str] | None) -> None:
+    if share is None:
+        return
+    if not 0 < share <= 1:
+        raise _refused("attainment", f"{share:g}", "a share above 0 and at most 1, such as 0.9")
+    if not goodput:
+        raise _refused(
+            "attainment", f"{share:g}", "nothing to meet; add --goodput, such as --goodput ttft:200"
+        )
