@@ -199,6 +199,9 @@ def test_a_routed_prefix_is_fetched_where_the_policy_says_so():
     moved = stage.world.router.counters["copies_fetch"]
     assert moved and stage.world.router.counters["copies_inserted"] == moved
     assert stage.end("third").usage.cached_tokens == 80
+    fetched = {t.request_id: t.data["to"] for _, _, t in stage.traced("fetching")}
+    routed = {t.request_id: t.data["prefill"] for _, _, t in stage.traced("routed")}
+    assert fetched and all(routed[name] == to for name, to in fetched.items()), "never for nothing"
 
 
 def test_a_client_may_leave_while_its_prefix_is_fetched():

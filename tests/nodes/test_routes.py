@@ -18,9 +18,9 @@ from tests.nodes.joining import info
 from tests.stage import Stage, uneven_plan
 
 
-def stage_of(*roles: str, policy: str, **fields) -> Stage:
+def stage_of(*roles: str, policy: str, max_copies: int = 16, **fields) -> Stage:
     """A stage whose workers keep and announce what they have computed."""
-    cache = CacheConfig(milestone=Milestone.PROMPT)
+    cache = CacheConfig(milestone=Milestone.PROMPT, max_copies=max_copies)
     return Stage(uneven_plan(*roles, router=RouterConfig(policy=policy, **fields), cache=cache))
 
 
@@ -58,7 +58,8 @@ def test_every_policy_serves_the_whole_true_text_and_says_why(policy):
 
 @pytest.mark.parametrize("policy", ["local_cache_aware", "memserve", "conductor", "pair"])
 def test_a_cached_prefix_is_followed_and_priced_on_both_sides(policy):
-    stage = stage_of("prefill", "prefill", "decode", "decode", policy=policy)
+    """Nothing can be copied, so the prompt goes to where it is held."""
+    stage = stage_of("prefill", "prefill", "decode", "decode", policy=policy, max_copies=0)
     warm(stage)
     first = routed(stage, "warm")
     stage.submit("again", 40)

@@ -90,6 +90,7 @@ class Attempts:
         record.machine.feed(RequestInput.ROUTE)
         record.attempt += 1
         record.generation += 1
+        record.fetched_to = ""
         fence = record.fence = _fence(record, source, destination)
         record.route_epoch = context.rights.route_epoch
         record.decision = decision

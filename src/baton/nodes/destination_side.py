@@ -38,8 +38,10 @@ class DestinationSide:
         admit: Callable[[DestinationTransfer], None],
         stop_compute: Callable[[Fence], bool],
         is_short: Callable[[], bool],
+        announce: Callable[[], None],
     ) -> None:
         self._context = context
+        self._announce = announce
         self._directory = directory
         self._admit = admit
         self._is_short = is_short
@@ -252,12 +254,13 @@ class DestinationSide:
         transfer.published()
         context.count_handoff(transfer.ledger, remote=not incoming.fence.colocated)
         context.trace("published", incoming.fence, num_tokens=transfer.grant.num_tokens)
+        if transfer.grant.is_copy:
+            self._insert(transfer)
+            self._announce()  # whoever waited for it is routed by what is held here now
         cached = transfer.manifest.num_cached_tokens
         context.send(ROUTER, Published(fence=incoming.fence, cached_tokens=cached))
         self.table.forget(incoming)
-        if transfer.grant.is_copy:
-            self._insert(transfer)
-        else:
+        if not transfer.grant.is_copy:
             self._admit(transfer)
         if not incoming.fence.colocated:
             context.send(incoming.fence.source_id, SourceRelease(fence=incoming.fence))

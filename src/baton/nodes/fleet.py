@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from baton.core.ids import Role
 from baton.core.layout import KVLayout, ModelInfo
 from baton.core.reblock import transform_defect
@@ -109,6 +111,8 @@ class Fleet:
         self._batch_timeout_us = batch_timeout_us
         self._views: dict[str, WorkerView] = {}
         self._reference: WorkerInfo | None = None
+        self._are_measured = False
+        """Everybody who prefills has said what that costs there."""
         self._link = Rates()
         self._link_until_us = 0
         self._over: dict[str, int] = {}
@@ -178,6 +182,7 @@ class Fleet:
         """Add a worker, or its new life."""
         self._reference = self._reference or info
         self._views[info.worker_id] = WorkerView(info, now_us)
+        self._are_measured = False
 
     def leave(self, worker_id: str, epoch: int) -> bool:
         """That life of a worker is over; False when it was not here, or a newer one is."""
@@ -213,7 +218,20 @@ class Fleet:
 
     def routable(self, now_us: int) -> list[WorkerLoad]:
         """Workers whose heartbeat is fresh."""
-        return [view.load() for view in self if now_us - view.last_seen_us < self._timeout_us]
+        loads = [view.load() for view in self if now_us - view.last_seen_us < self._timeout_us]
+        return loads if self._are_measured else self._estimated(loads)
+
+    def _estimated(self, loads: list[WorkerLoad]) -> list[WorkerLoad]:
+        """Who has not measured its prefill yet is priced as the others, not as free of charge."""
+        unmeasured = [
+            view
+            for view in self
+            if view.info.role is not Role.DECODE and not view.rates.prefill_us_per_token
+        ]
+        self._are_measured = not unmeasured
+        mean = self.prefill_us_per_token()
+        names = {view.info.worker_id for view in unmeasured} if mean else ()
+        return [_priced(load, mean) if load.worker_id in names else load for load in loads]
 
     def missing(self, now_us: int) -> str:
         """Why no request can be served now, or "" when a pair (or a mixed worker) is ready."""
@@ -237,6 +255,12 @@ class Fleet:
                 transfer_overhead_us=_mean([r.transfer_overhead_us for r in rates]),
             )
         return self._link
+
+
+def _priced(load: WorkerLoad, prefill_us_per_token: float) -> WorkerLoad:
+    rates = msgspec.structs.replace(load.rates, prefill_us_per_token=prefill_us_per_token)
+    pending_us = prefill_us_per_token * load.pending_tokens
+    return msgspec.structs.replace(load, rates=rates, pending_us=pending_us)
 
 
 def _mean(values: list[float]) -> float:

@@ -38,6 +38,8 @@ class RequestRecord:
         """Names of its prompt's full blocks, once somebody has asked for them."""
         self.has_fetched = False
         """A copy of its prefix was tried: a second one is not."""
+        self.fetched_to = ""
+        """Where its prefix was inserted for it; its next route goes there, if it can."""
         self.decision: Decision | None = None
         """The route of its attempt, with what was predicted of it."""
         self.prefill_end_us = 0

@@ -23,6 +23,7 @@ from baton.nodes.holdings import Holdings
 from baton.nodes.record import RequestRecord
 from baton.nodes.router_context import RouterContext
 from baton.nodes.streams import Streams
+from baton.protocol.copy import HistoryCopyState
 from baton.protocol.request import RequestInput, RequestState
 from baton.protocol.signing import Signer
 
@@ -220,6 +221,8 @@ class Router:
         record = self.records.get(copy.waiter)
         if record is not None and record.state is RequestState.FETCHING:
             record.machine.feed(RequestInput.FETCHED)
+            if copy.state is HistoryCopyState.INSERTED:
+                record.fetched_to = copy.fence.destination_id
             self.context.release(record)
             self.context.waiting.appendleft(copy.waiter)
 

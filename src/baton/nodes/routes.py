@@ -8,7 +8,7 @@ from baton.nodes.record import RequestRecord
 from baton.nodes.router_context import RouterContext
 from baton.policy.admission import AdmissionQuestion, InFlight, admission_refusal
 from baton.policy.routing.decision import Decision, Outcome, Rejection
-from baton.policy.routing.load import WorkerLoad
+from baton.policy.routing.load import WorkerLoad, can_hold
 from baton.policy.routing.policies import ROUTE_POLICIES
 from baton.policy.routing.question import RouteQuestion
 from baton.policy.routing.recompute import recompute_worker
@@ -50,10 +50,12 @@ class Routes:
     def choose(self, record: RequestRecord) -> Outcome:
         """A route, a refusal before any compute, or None: it waits for room."""
         context = self._context
-        loads = context.fleet.routable(context.now_us)
+        loads: Sequence[WorkerLoad] = context.fleet.routable(context.now_us)
         if record.recompute:
             pair = recompute_worker(loads, context.num_blocks(record))
             return Decision(pair=pair, reason="recompute") if pair else None
+        if record.fetched_to:
+            loads = _with_source(loads, record.fetched_to, context.num_blocks(record))
         question = self._question(record)
         outcome = self._policy.choose(question, loads)
         if isinstance(outcome, Rejection) or context.config.admission == "none" or record.outputs:
@@ -133,3 +135,13 @@ class Routes:
                 due_us = max(record.prefill_end_us, self._context.now_us)
                 requests.append(InFlight(decodes_from_us=due_us, is_decoding=False))
         return requests
+
+
+def _with_source(
+    loads: Sequence[WorkerLoad], worker_id: str, num_blocks: int
+) -> Sequence[WorkerLoad]:
+    """The same fleet with one source, for which a prefix was copied; all if it cannot serve now."""
+    source = next((w for w in loads if w.worker_id == worker_id), None)
+    if source is None or (source.role is Role.MIXED and not can_hold(source, num_blocks)):
+        return loads
+    return [w for w in loads if w.role is Role.DECODE or w is source]

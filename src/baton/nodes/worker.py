@@ -63,10 +63,10 @@ class Worker:
         self._fenced_jobs = Directory()
         self._meter = RateMeter(rates or Rates())
         self.tiers = TierSide(self.context, self._meter.rates, self._on_loaded)
-        self.queue = EngineQueue(self.context, self._admit_prefill, self.tiers.loads.begin)
-        self.source = SourceSide(
-            self.context, self.queue, self._fenced_jobs, self.tiers.loads.begin
-        )
+        load = self.tiers.loads.begin
+        self.queue = EngineQueue(self.context, self._admit_prefill, load)
+        self.source = SourceSide(self.context, self.queue, self._fenced_jobs, load)
+        self.announcer = Announcer(self.context)
         self.local = LocalSide(self.context, self.queue, self._destination_side)
         self.decode = DecodeSide(self.context, self.queue, self.directory, self.local)
         self.destination = DestinationSide(
@@ -75,8 +75,8 @@ class Worker:
             self.decode.admit,
             self.local.stop,
             self._is_short,
+            self.announcer.flush,
         )
-        self.announcer = Announcer(self.context)
         self._heartbeat_us = heartbeat_ms * 1000
         self._upkeep_us = min(transfer.retry_ms, transfer.lease_ms // 4) * 1000
         self._next_heartbeat_us = 0
