@@ -1,12 +1,16 @@
 """Configuration: every mistake is refused with its place, and nothing is silently ignored."""
 
+import tomllib
 from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
+from baton.cli import app
 from baton.config import BatonConfig, load_config
 from baton.core.ids import Direction, Role
+from baton.core.knobs import knobs_of
 from baton.errors import ConfigError
 
 
@@ -196,3 +200,64 @@ def test_every_knob_is_documented_by_a_default():
     tree = msgspec.to_builtins(BatonConfig())
     assert msgspec.convert(tree, BatonConfig) == BatonConfig()
     assert all(isinstance(section, dict) and section for section in tree.values())
+
+
+KNOBS = list(knobs_of(BatonConfig()))
+FLOATS = [f"{section}.{name}" for section, name, value, _ in KNOBS if isinstance(value, float)]
+WORDS = {f"{section}.{name}": choices for section, name, _, choices in KNOBS if choices}
+
+
+def test_the_knobs_that_are_floats_or_words_are_found():
+    assert len(KNOBS) == sum(
+        len(section) for section in msgspec.to_builtins(BatonConfig()).values()
+    )
+    assert {"router.balancing_threshold", "gateway.body_timeout_s"} <= set(FLOATS)
+    assert WORDS["cache.eviction"] == ("lru", "lfu", "length_aware", "cost_aware")  # a Literal
+    assert WORDS["transfer.direction"] == ("push", "pull")  # an enum
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e999"])
+@pytest.mark.parametrize("knob", FLOATS)
+def test_no_float_may_be_infinite_or_undefined(knob, value):
+    with pytest.raises(ConfigError, match=rf"^{knob}: -?(inf|nan) is not a finite number; .*1e9"):
+        load_config(None, [f"{knob}={value}"])
+    assert load_config(None, [f"{knob}=1e9"])
+
+
+@pytest.mark.parametrize("knob", WORDS)
+@pytest.mark.parametrize("value", ["fifo", "3"])
+def test_another_word_is_refused_with_those_that_are_permitted(knob, value):
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, [f"{knob}={value}"])
+    assert str(caught.value).endswith(f"{knob}`; use one of {', '.join(WORDS[knob])}")
+    for word in WORDS[knob]:
+        others = ["worker.batch_policy=phase_pure"] if knob == "worker.prompt_order" else []
+        load_config(None, [*others, f"{knob}={word}"])
+
+
+def test_the_printed_configuration_is_one_that_loads_and_shows_the_permitted_words(tmp_path):
+    printed = CliRunner().invoke(app, ["config"]).output
+    assert load(printed, tmp_path) == BatonConfig()
+    assert tomllib.loads(printed) == msgspec.to_builtins(BatonConfig())
+    for knob, words in WORDS.items():
+        lines = [line for line in printed.splitlines() if line.endswith(f"  # {', '.join(words)}")]
+        assert any(line.startswith(f"{knob.partition('.')[2]} = ") for line in lines)
+
+
+def test_history_that_is_to_return_needs_blocks_of_one_size():
+    returns = "cache.milestone=bidirectional"
+    with pytest.raises(ConfigError, match=r"^cache\.milestone: .*decode_block_size 32") as caught:
+        load_config(None, [returns, "cluster.decode_block_size=32"])
+    assert "worker.block_size 16" in str(caught.value)
+    for harmless in (
+        [returns, "cluster.decode_block_size=32", "worker.block_size=32"],
+        ["cache.milestone=decode", "cluster.decode_block_size=32"],
+        [
+            returns,
+            "cluster.decode_block_size=32",
+            "cluster.prefill=0",
+            "cluster.decode=0",
+            "cluster.mixed=1",
+        ],
+    ):
+        load_config(None, harmless)

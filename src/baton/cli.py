@@ -12,6 +12,7 @@ from rich.console import Console
 from baton import __version__, cli_bench, cli_cache, cli_profile, cli_race, cli_simulate
 from baton.cli_common import check_writable, loop_factory
 from baton.config import BatonConfig, load_config
+from baton.core.knobs import knobs_of
 from baton.errors import BatonError, ConfigError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -214,14 +215,16 @@ def chaos(
 
 @app.command("config")
 def show_config(config: ConfigOption = None, overrides: SetOption = None) -> None:
-    """Print every knob with its value, and the configuration's digest."""
+    """Print every knob with its value, the words it permits, and the configuration's digest."""
     loaded = load_config(config, overrides)
-    for section in loaded.__struct_fields__:
-        _console.print(f"\\[{section}]", highlight=False)
-        values = getattr(loaded, section)
-        for name in values.__struct_fields__:
-            value = msgspec.json.encode(getattr(values, name)).decode()
-            _console.print(f"{name} = {value}", markup=False, highlight=False)
+    printed = ""
+    for section, name, value, choices in knobs_of(loaded):
+        if section != printed:
+            _console.print(f"[{section}]", markup=False, highlight=False)
+            printed = section
+        line = f"{name} = {msgspec.json.encode(value).decode()}"
+        line += f"  # {', '.join(choices)}" if choices else ""
+        _console.print(line, markup=False, highlight=False, soft_wrap=True)
     _console.print(f"# digest {loaded.digest}", highlight=False)
 
 

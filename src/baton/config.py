@@ -10,12 +10,16 @@ import msgspec
 from baton.core.cache import Milestone
 from baton.core.digest import digest
 from baton.core.ids import Direction, PromptOrder, Role
+from baton.core.knobs import apply_override, convert_tree, require_finite
 from baton.errors import ConfigError
 
 MIB = 1 << 20
 _HEADER_NAME = re.compile(r"[a-z0-9][a-z0-9!#$%&'*+.^_`|~-]{0,127}")
 _CLIENTS_HEADERS = ("authorization", "content-type", "content-length", "host", "x-request-id")
 """Every client sends these for another purpose."""
+_LARGE_MEANS = {
+    "router.balancing_threshold": "never copies unless nothing is held locally",
+}
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,7 +131,8 @@ class CacheConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     host_nbytes: int = 0
     """DRAM tier of each worker, in shared memory; 0: none."""
     disk_dir: str = ""
-    """Directory of the disk tier, a folder per worker within it; "": none."""
+    """Directory of the disk tier, a folder per worker within it; "": none. Below a host tier it is
+    written only when that runs short, so a restart finds only what had gone down by then."""
     disk_nbytes: int = 0
     """Most bytes of files that each worker keeps in its folder."""
     announce: bool = True
@@ -240,39 +245,18 @@ def load_config(path: Path | None = None, overrides: list[str] | None = None) ->
             raise ConfigError(f"{path}: cannot read the configuration: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: not valid TOML: {error}") from error
-        _convert(tree, place)
+        convert_tree(tree, BatonConfig, place)
     for override in overrides or []:
-        _apply_override(tree, override)
+        apply_override(tree, override)
         place = f"--set {override}"
-        _convert(tree, place)
-    config = _convert(tree, place)
+        convert_tree(tree, BatonConfig, place)
+    config = convert_tree(tree, BatonConfig, place)
     _validate(config)
     return config
 
 
-def _convert(tree: dict[str, Any], place: str) -> BatonConfig:
-    try:
-        return msgspec.convert(tree, BatonConfig)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{place}: {error}; known keys: `baton config`") from error
-
-
-def _apply_override(tree: dict[str, Any], override: str) -> None:
-    key, separator, text = override.partition("=")
-    section, dot, name = key.strip().partition(".")
-    if not (separator and dot and section and name):
-        raise ConfigError(f"--set {override}: write it as section.key=value")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()
-    node = tree.setdefault(section, {})
-    if not isinstance(node, dict):
-        raise ConfigError(f"--set {override}: {section!r} is not a section")
-    node[name] = value
-
-
 def _validate(config: BatonConfig) -> None:
+    require_finite(config, _LARGE_MEANS)
     _validate_cluster(config.cluster)
     _validate_bounds(config)
     worker = config.worker
@@ -286,6 +270,15 @@ def _validate(config: BatonConfig) -> None:
         f"not of {worker.batch_policy}",
     )
     cache = config.cache
+    sizes = config.block_size_of(Role.DECODE), worker.block_size
+    _require(
+        cache.milestone is not Milestone.BIDIRECTIONAL
+        or sizes[0] == sizes[1]
+        or Role.DECODE not in config.cluster.roles,
+        "cache.milestone",
+        f"bidirectional returns nothing between cluster.decode_block_size {sizes[0]} and "
+        f"worker.block_size {sizes[1]}; make them equal, or use cache.milestone=decode",
+    )
     _require(
         bool(cache.disk_dir) == bool(cache.disk_nbytes),
         "cache.disk_dir",

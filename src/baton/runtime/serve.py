@@ -10,6 +10,7 @@ from rich.live import Live
 
 from baton import __version__
 from baton.config import BatonConfig
+from baton.core.units import shown_nbytes
 from baton.runtime.deployment import Deployment, deploy
 from baton.runtime.front import open_front
 from baton.runtime.progress import StartProgress
@@ -96,7 +97,7 @@ def _announce(config: BatonConfig, console: Console, deployment: Deployment, url
             layout = view.info.model.layout
             nbytes = view.info.num_blocks * layout.bytes_per_block
             tiers = str(tier_capacity(config.cache, layout))
-            pool = f"K/V pool of {view.info.num_blocks} blocks ({nbytes >> 20} MiB)"
+            pool = f"K/V pool of {view.info.num_blocks} blocks ({shown_nbytes(nbytes)})"
             pool += f", {tiers}; " if tiers else "; "
         console.print(
             f"{worker.worker_id} on core {cores}: {pool}{worker.deterministic_report}",

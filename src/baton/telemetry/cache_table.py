@@ -7,21 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from baton.core.cache import Tier
+from baton.core.units import shown_nbytes
 from baton.nodes.cache_view import CacheView, HotPrefix, TierView, WorkerCache
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
-def shown_nbytes(nbytes: int) -> str:
-    """Bytes in the largest unit of which there is at least one."""
-    value, unit = float(nbytes), 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return (
-        f"{value:.0f} {_UNITS[unit]}"
-        if unit == 0 or value >= 100
-        else f"{value:.1f} {_UNITS[unit]}"
-    )
 
 
 def cache_tables(view: CacheView) -> Iterator[RenderableType]:

@@ -162,7 +162,7 @@ def test_capacities_come_from_bytes_and_less_than_a_block_is_refused():
     found = tier_capacity(cache, LAYOUT)
     assert (found.num_host_blocks, found.num_disk_blocks) == (5, 2), "a file has a header too"
     assert str(tier_capacity(CacheConfig(), LAYOUT)) == ""
-    assert str(found).startswith("host tier of 5 blocks (0 MiB), disk tier of 2 blocks")
+    assert str(found).startswith("host tier of 5 blocks (7.5 KiB), disk tier of 2 blocks")
     with pytest.raises(ConfigError, match=rf"cache\.host_nbytes 7 .* {block} bytes"):
         tier_capacity(CacheConfig(host_nbytes=7), LAYOUT)
     with pytest.raises(ConfigError, match=r"cache\.disk_nbytes 7 holds no block"):

@@ -4,10 +4,9 @@ import msgspec
 
 from baton.config import CacheConfig
 from baton.core.layout import KVLayout
+from baton.core.units import shown_nbytes
 from baton.errors import ConfigError
 from baton.runtime.tiers.block_file import HEADER_NBYTES
-
-MIB = 1 << 20
 
 
 class TierCapacity(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +19,7 @@ class TierCapacity(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         parts = [
-            f"{name} tier of {count} blocks ({nbytes >> 20} MiB)"
+            f"{name} tier of {count} blocks ({shown_nbytes(nbytes)})"
             for name, count, nbytes in (
                 ("host", self.num_host_blocks, self.host_nbytes),
                 ("disk", self.num_disk_blocks, self.disk_nbytes),
