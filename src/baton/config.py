@@ -63,6 +63,11 @@ class ClusterConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=T
             + (Role.MIXED,) * self.mixed
         )
 
+    @property
+    def worker_ids(self) -> tuple[str, ...]:
+        """Names of the workers, in start order."""
+        return tuple(f"{role}-{ordinal}" for ordinal, role in enumerate(self.roles))
+
 
 class WorkerConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One worker's memory and batch bounds."""

@@ -88,6 +88,62 @@ async def test_a_report_of_nested_arrays_is_passed_over(supervise):
     assert not supervisor.failure.done()
 
 
+LOADING = 'echo \'{"stage":"loading","fraction":0.5}\''
+READY = 'echo \'{"stage":"ready","report":"exact"}\''
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("exit 9", "exit 9; it said nothing."),
+        (f"{LOADING}; exit 9", "exit 9; it said last: loading."),
+        (
+            f'{LOADING}; echo \'{{"error":"MemoryError()"}}\'; exit 1',
+            "exit 1; it said last: MemoryError().",
+        ),
+        ("kill -9 $$", "signal 9 (Killed); it said nothing; the kernel may have run out of memory"),
+    ],
+)
+async def test_a_worker_that_never_comes_up_is_given_up_after_three_lives(supervise, program, said):
+    lost = []
+    supervisor = supervise(program, lambda worker_id, epoch: lost.append((worker_id, epoch)))
+    supervisor.start()
+    reason = await asyncio.wait_for(supervisor.failure, SECONDS)
+    first = reason.split()[0]
+    assert (
+        f"{first} ended 3 times without ever having been ready, the last time with {said}" in reason
+    )
+    assert [epoch for worker_id, epoch in lost if worker_id == first] == [1, 2, 3]
+
+
+async def test_a_worker_that_was_ready_once_is_restarted_more_often(supervise, tmp_path):
+    """Only its first life is ready here; the count begins with none that ever was."""
+    lost = asyncio.Queue[tuple[str, int]]()
+    once = tmp_path / "once"
+    supervisor = supervise(
+        f"mkdir {once} 2>/dev/null && {READY}; exit 9",
+        lambda worker_id, epoch: lost.put_nowait((worker_id, epoch)),
+    )
+    del supervisor.workers[1:]
+    supervisor.start()
+    async with asyncio.timeout(SECONDS):
+        while (await lost.get())[1] != 4:
+            pass
+    assert not supervisor.failure.done()
+
+
+async def test_a_process_that_cannot_start_is_no_vain_start(supervise):
+    lost = asyncio.Queue[tuple[str, int]]()
+    supervisor = supervise("exit 9", lambda worker_id, epoch: lost.put_nowait((worker_id, epoch)))
+    Path(sys.executable).unlink()
+    del supervisor.workers[1:]
+    supervisor.start()
+    async with asyncio.timeout(SECONDS):
+        while (await lost.get())[1] != 4:
+            pass
+    assert not supervisor.failure.done()
+
+
 async def test_a_slot_that_is_not_kept_any_more_fails_the_deployment(supervise):
     def bug(worker_id: str, epoch: int) -> None:
         raise KeyError(worker_id)

@@ -19,6 +19,7 @@ from baton.runtime.cores import check_cores
 from baton.runtime.descriptors import raise_descriptor_limit
 from baton.runtime.faults import FaultSpec
 from baton.runtime.lines import LINE_NBYTES_MAX, read_lines
+from baton.runtime.preflight import check_host
 from baton.runtime.router_host import RouterHost
 from baton.runtime.supervisor import Supervisor
 
@@ -119,6 +120,7 @@ async def deploy(
     Faults are for chaos runs: `faults_of(worker_id, epoch)` is asked at the start of each life.
     """
     check_cores(config)  # what cannot fit is refused before a model is fetched
+    check_host(config)
     raise_descriptor_limit()
     model_path = await prepare_model(config.model.name, progress)
     if trace_dir is not None:

@@ -31,6 +31,8 @@ _NO_PROCESS = -1
 _STEADY_S = 10.0
 """A life that was up for so long does not make the next one wait."""
 _BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)
+_NUM_VAIN_STARTS = 3
+"""Ends in a row of a worker that was never ready, in any life: the next one would end too."""
 
 
 class ManagedWorker:
@@ -49,6 +51,10 @@ class ManagedWorker:
         """Lives in a row that ended soon after their start, or never came up."""
         self.deterministic_report = ""
         self.served = False
+        self.vain_starts = 0
+        """Processes that ended before any life of this worker was ready."""
+        self.said = ""
+        """What the current life reported last: an error, or the stage of its start."""
         self.ready_s = 0.0
         """When the current life was ready, on the monotonic clock; 0 before."""
         self.keys: CurveKeys | None = None
@@ -81,9 +87,14 @@ class Supervisor:
         self._tasks: list[asyncio.Task[None]] = []
         self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.workers = [
-            ManagedWorker(f"{role}-{ordinal}", ordinal, role, cores)
-            for ordinal, (role, cores) in enumerate(
-                zip(config.cluster.roles, worker_cores(config), strict=True)
+            ManagedWorker(worker_id, ordinal, role, cores)
+            for ordinal, (worker_id, role, cores) in enumerate(
+                zip(
+                    config.cluster.worker_ids,
+                    config.cluster.roles,
+                    worker_cores(config),
+                    strict=True,
+                )
             )
         ]
 
@@ -132,6 +143,7 @@ class Supervisor:
         while not self._stopping:
             worker.epoch += 1
             worker.ready_s = 0.0
+            worker.said = ""
             code = await self._run(worker)
             if self._stopping:
                 return
@@ -143,6 +155,11 @@ class Supervisor:
             # pass, as a full /dev/shm does.
             if code in (2, 3) and error and not worker.served:
                 self._fail(f"{worker.worker_id}: {error}")
+                return
+            # Where no process could be started there was none that could say anything.
+            worker.vain_starts += not worker.served and code != _NO_PROCESS
+            if worker.vain_starts == _NUM_VAIN_STARTS:
+                self._fail(_vain(worker, code))
                 return
             notice(
                 worker.worker_id,
@@ -190,6 +207,7 @@ class Supervisor:
         async for line in read_lines(process.stdout):
             with contextlib.suppress(msgspec.DecodeError, RecursionError):
                 worker.report = msgspec.json.decode(line, type=WorkerReport)
+                worker.said = worker.report.error or worker.report.stage or worker.said
                 if worker.report.stage == "ready" and worker.report.report:
                     worker.served = True
                     worker.ready_s = time.monotonic()
@@ -217,3 +235,14 @@ class Supervisor:
             faults=self._faults_of(worker.worker_id, worker.epoch),
             config=self._config,
         )
+
+
+def _vain(worker: ManagedWorker, code: int) -> str:
+    """Why a worker is given up that never came up."""
+    end = f"exit {code}" if code >= 0 else f"signal {-code} ({signal.strsignal(-code)})"
+    said = f"it said last: {worker.said}" if worker.said else "it said nothing"
+    hint = "; the kernel may have run out of memory" if -code == signal.SIGKILL else ""
+    return (
+        f"{worker.worker_id} ended {worker.vain_starts} times without ever having been ready, the "
+        f"last time with {end}; {said}{hint}. What it wrote is above on standard error"
+    )

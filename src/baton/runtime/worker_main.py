@@ -32,6 +32,10 @@ def main() -> int:
     except BatonError as error:
         _report(WorkerReport(error=str(error)))
         return 2
+    except Exception as error:
+        # A bug, or memory that ran out: the traceback goes to standard error, the parent gets why.
+        _report(WorkerReport(error=repr(error)))
+        raise
 
 
 async def _serve(spec: WorkerSpec) -> int:

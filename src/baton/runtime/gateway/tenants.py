@@ -78,6 +78,13 @@ def _draw_key() -> bytes:
     return secrets.token_bytes(hashlib.blake2b.MAX_KEY_SIZE)
 
 
+def check_key_file(config: GatewayConfig) -> None:
+    """Raise ConfigError where the key file cannot be used. A pipe is left to whoever keeps the key:
+    it can be read only once."""
+    if config.tenant_key_file and not Path(config.tenant_key_file).is_fifo():
+        _read_key(config.tenant_key_file)
+
+
 def _read_key(path: str) -> bytes:
     try:
         secret = Path(path).read_bytes()
