@@ -37,8 +37,8 @@ def host(monkeypatch):
     ("memory", "shm", "place"),
     [
         (20 * GIB, 64 * GIB, "of memory"),
-        (64 * GIB, 20 * GIB, "in /dev/shm"),
-        (None, 20 * GIB, "in"),
+        (64 * GIB, 20 * GIB, "of /dev/shm"),
+        (None, 20 * GIB, "of /dev/shm"),
     ],
 )
 def test_host_tiers_that_do_not_fit_together_are_refused(host, memory, shm, place):
@@ -49,7 +49,7 @@ def test_host_tiers_that_do_not_fit_together_are_refused(host, memory, shm, plac
         preflight.check_host(config(f"cache.host_nbytes={share + 1}"))
     said = str(caught.value)
     assert said.startswith(f"cache.host_nbytes {share + 1}: 2 workers would take 18.0 GiB together")
-    assert f"20.0 GiB are available {place}" in said
+    assert f"20.0 GiB {place} are available" in said
     assert f"use {share} or less, or fewer workers" in said
 
 

@@ -35,15 +35,15 @@ def _check_memory(config: BatonConfig) -> None:
     sweep_orphans()  # what the dead left behind will be gone before it is needed
     for place, free_nbytes in (
         ("of memory", available_memory_nbytes()),
-        (f"in {SHM_DIR}", _free_shm_nbytes()),
+        (f"of {SHM_DIR}", _free_shm_nbytes()),
     ):
         if free_nbytes is None:
             continue
         share = (free_nbytes - free_nbytes // _ROOM_DIVISOR) // len(config.cluster.roles)
         if config.cache.host_nbytes > share:
             raise ConfigError(
-                f"{_demand(config, 'host_nbytes')}, and {shown_nbytes(free_nbytes)} are available "
-                f"{place}, a tenth of which stays free for all else; use {share} or less, or "
+                f"{_demand(config, 'host_nbytes')}, and {shown_nbytes(free_nbytes)} {place} "
+                f"are available, a tenth of which stays free for all else; use {share} or less, or "
                 "fewer workers"
             )
 
