@@ -26,6 +26,7 @@ def serve(memory: MemPool, request: Request) -> list[bytes]:
     tokens = request.prompt_token_ids
     hashes = memory.hashes(request, tokens)
     table = memory.match(hashes, len(hashes))
+    memory.count_prompt(len(hashes), len(table))
     assert memory.allocate(table, len(tokens))
     memory.insert(table, hashes, len(hashes))
     memory.free(table)

@@ -168,6 +168,27 @@ def test_a_copy_that_fails_leaves_nothing_and_is_not_tried_for_ever():
     assert memory.swap_out(8) == []
 
 
+def test_a_block_goes_down_once_for_each_time_that_it_is_named():
+    memory = pool_of(20, num_host_blocks=8)
+    hashes = swapped_out(memory, range(32))
+    host = memory.lower[0]
+    assert host.num_stores == 16 and host.num_evicted == 8
+    for _ in range(3):  # memory has all of it, whatever the host gave up
+        swapped_out(memory, range(32))
+    assert host.num_stores == 16
+    memory.delete(hashes[12:])
+    swapped_out(memory, range(32))
+    assert host.num_stores == 20, "what was named anew goes down again"
+
+
+def test_a_copy_that_failed_is_tried_again_when_the_block_is_used_again():
+    memory = pool_of(20, num_host_blocks=8)
+    serve(memory, prompt(range(4)))
+    finish(memory, memory.swap_out(8), None)
+    swapped_out(memory, range(4))
+    assert memory.lower[0].num_stores == 2
+
+
 def test_nothing_is_pinned_while_memory_is_short():
     memory = pool_of(8, num_host_blocks=8)
     serve(memory, prompt(range(4)))

@@ -34,8 +34,13 @@ def test_blocks_hits_and_claims_are_those_of_the_run():
         assert memory.num_reclaimable == 3
         assert memory.reclaimable_nbytes == 3 * worker.bytes_per_block
         assert memory.capacity_nbytes == memory.num_blocks * worker.bytes_per_block
-        assert (memory.num_hits, worker.num_asked) == (3, 6)
-        assert memory.hit_ratio == 0.5
+    computing, decoding = by_worker.values()
+    assert (computing.tiers[0].num_hits, computing.num_asked) == (3, 6)
+    assert computing.tiers[0].hit_ratio == 0.5
+    assert (computing.num_handed, computing.num_visible) == (0, 0)
+    # Nothing of a prompt is computed where it is handed to, so nothing is hit there.
+    assert (decoding.tiers[0].num_hits, decoding.num_asked) == (0, 0)
+    assert (decoding.num_handed, decoding.num_visible) == (6, 3)
     assert (view.index.num_blocks, view.index.num_claims) == (3, 6)
     assert view.index.nbytes > 0
     assert not any(view.totals.values())
@@ -67,6 +72,8 @@ def test_a_copy_is_shown_while_it_runs_and_counted_at_its_end():
     assert view.copies == ()
     assert (view.totals["copies_replicate"], view.totals["copies_inserted"]) == (1, 1)
     assert view.index.num_claims == 3 * 4
+    layout = stage.world.workers[COLD].node.context.layout
+    assert view.totals["copied_nbytes"] == 4 * layout.bytes_per_block
 
 
 def test_no_token_of_a_prompt_is_shown():

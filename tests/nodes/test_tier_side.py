@@ -108,6 +108,19 @@ def test_a_full_host_demotes_to_disk_and_a_full_disk_gives_up():
         lower.check()
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_host_smaller_than_what_memory_holds_is_left_alone(mode):
+    stage = Stage(blocks=64, block_size=4, growth=1, host=8, **mode)
+    stores = []
+    for turn in range(4):
+        for number in range(4):
+            stage.submit(f"p{turn}.{number}", 36, first=100 * number)
+            stage.finish_right()
+        stores.append(table(stage, Tier.HOST).num_stores)
+    assert stores[0] > 8 and stores[1:] == stores[:1] * 3
+    assert stage.end("p3.0").usage.cached_tokens == 32, "memory has it all the time"
+
+
 def test_a_disk_outlives_its_worker():
     stage = Stage(**SMALL, disk=64)
     stage.submit("r", 30)

@@ -49,8 +49,12 @@ async def test_the_verb_shows_what_lives_where_and_clears_it(tmp_path):
             memory, lower = worker["tiers"]
             assert (memory["tier"], lower["tier"]) == ("memory", "disk")
             assert memory["num_named"] == memory["num_claimed"] == lower["num_named"] > 2
-            assert memory["num_hits"] > 0 == lower["num_hits"]
-            assert memory["hit_ratio"] == memory["num_hits"] / worker["num_asked"]
+            assert memory["hit_ratio"] == memory["num_hits"] / max(1, worker["num_asked"])
+            assert lower["num_hits"] == 0
+        computing, decoding = view["workers"]
+        assert computing["tiers"][0]["num_hits"] > 0 == decoding["tiers"][0]["num_hits"]
+        assert (computing["num_handed"], computing["num_visible"]) == (0, 0)
+        assert 0 < decoding["num_visible"] < decoding["num_handed"]
         assert view["index"]["num_claims"] == 4 * view["index"]["num_blocks"]
         (hot,) = view["hot"]
         assert hot["hits"] == pytest.approx(1, abs=0.1)

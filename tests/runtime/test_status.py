@@ -1,5 +1,6 @@
 """The cache column of the status screen: what a worker's last heartbeat says, in a few words."""
 
+import msgspec
 import pytest
 
 from baton.core.cache import Tier, TierLoad
@@ -44,6 +45,13 @@ def snapshot(asked: int, *tiers: TierLoad) -> LoadSnapshot:
         (
             snapshot(8, tier(Tier.MEMORY, 10, 6), tier(Tier.DISK, 50, 4)),
             "75% hits; disk 50% hits, 25% full",
+        ),
+        (
+            msgspec.structs.replace(
+                snapshot(0, tier(Tier.MEMORY, 10, 0), tier(Tier.DISK, 50, 0)),
+                counters={"visible_blocks_asked": 8, "visible_blocks_found": 2},
+            ),
+            "25% visible; disk 25% full",
         ),
     ],
 )

@@ -5,14 +5,16 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from baton.telemetry.exposition import render_metrics
+from tests.nodes.test_copies import COLD, start, warm_stage
 from tests.stage import Stage, uneven_plan
 
 DOCS = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 
 
-def exported() -> dict[str, list]:
-    stage = Stage(uneven_plan())
-    stage.submit("r", 33)
+def exported(stage: Stage | None = None) -> dict[str, list]:
+    if stage is None:
+        stage = Stage(uneven_plan())
+        stage.submit("r", 33)
     stage.serve()
     stage.settle(2_000_000)
     text = render_metrics(stage.world.router).decode()
@@ -44,3 +46,19 @@ def test_values_are_those_of_the_run():
         held = blocks[worker, "total"] - blocks[worker, "free"] - blocks[worker, "cached"]
         assert held == blocks[worker, "quarantined"] == blocks[worker, "reserved"] == 0
         assert blocks[worker, "cached"] == 8
+
+
+def test_copies_have_an_account_of_their_own():
+    stage = warm_stage()
+    handed = {s.labels["worker"]: s.value for s in logical(stage, "baton_kv_transfer_bytes")}
+    start(stage, "decode-2", COLD)
+    stage.until(lambda: not stage.world.router.copies)
+    copied = {s.labels["worker"]: s.value for s in logical(stage, "baton_cache_copied_bytes")}
+    assert copied == {COLD: 16 * 3 * 2 * 4}
+    after = {s.labels["worker"]: s.value for s in logical(stage, "baton_kv_transfer_bytes")}
+    assert after == handed and handed["decode-2"] == 18 * 3 * 2 * 4
+    assert stage.world.marks()["handoffs"] == 1
+
+
+def logical(stage: Stage, name: str) -> list:
+    return [s for s in exported(stage)[name] if s.labels["ledger"] == "logical"]

@@ -32,6 +32,8 @@ class BlockPool:
         self.notes_idle = False
         """Somebody takes the blocks that become idle history, so they are noted."""
         self._idle: dict[int, None] = {}
+        self._was_copied: set[int] = set()
+        """Blocks that a lower tier got since they have their names, whatever it did with them."""
 
     @property
     def num_free(self) -> int:
@@ -107,7 +109,7 @@ class BlockPool:
         if left:
             return
         self.history.let_go(block)
-        if used and self.notes_idle:
+        if used and self.notes_idle and block not in self._was_copied:
             self._idle[block] = None
 
     def _free_now(self, block: int) -> None:
@@ -128,6 +130,7 @@ class BlockPool:
             return False
         if self._names[block] is None and held(block_hash) is None:
             self.history.insert(block, block_hash, parent, depth)
+            self._was_copied.discard(block)
             self.changes.stored(Tier.MEMORY, block_hash)
         return True
 
@@ -157,6 +160,15 @@ class BlockPool:
         """Blocks that became history and were not taken before, shallow ones first."""
         taken, self._idle = self._idle, {}
         return sorted(taken, key=lambda block: (self.history.depth(block), block))
+
+    def went_down(self, block: int, block_hash: bytes) -> None:
+        """A lower tier has it now; it is not noted again before it gets a name anew.
+
+        Else a tier below that is smaller than this one would take every block that is read here
+        again, at each reading, and give up another one for it.
+        """
+        if self._names[block] == block_hash:
+            self._was_copied.add(block)
 
     def quarantine(self, block: int) -> None:
         """Take a used block with one reference out of circulation until its writers are quiet."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from baton.cache.blocks import BlockPool
 from baton.cache.eviction import POLICIES
 from baton.cache.history import Price
@@ -41,9 +43,9 @@ class MemPool:
         self.generation = 0
         """What was named under a lower one is gone, in every tier."""
         self.num_asked = 0
-        """Blocks that were looked for, so far: those of every prefix that somebody wanted."""
+        """Blocks that prompts looked for, so far; see `count_prompt`."""
         self.num_hits = 0
-        """Blocks that were found in memory, so far."""
+        """Of those, blocks that were found in memory."""
         sizes = {Tier.HOST: num_host_blocks, Tier.DISK: num_disk_blocks}
         self.lower = tuple(
             TierTable(tier, size, policy(), self.pool.changes)
@@ -132,7 +134,6 @@ class MemPool:
     def match(self, hashes: Sequence[bytes], max_blocks: int) -> list[int]:
         """Pin the longest visible prefix, at most `max_blocks` blocks, and return it."""
         pinned: list[int] = []
-        self.num_asked += min(len(hashes), max_blocks)
         if not self._prefix_caching:
             return pinned
         for block_hash in hashes[:max_blocks]:
@@ -141,8 +142,16 @@ class MemPool:
                 break
             self.pool.acquire(block)
             pinned.append(block)
-        self.num_hits += len(pinned)
         return pinned
+
+    def count_prompt(self, num_asked: int, num_hits: int) -> None:
+        """A prompt that is computed here has looked for so many blocks, and took so many.
+
+        A match alone does not count: the same prompt may have to try again, and copies of history
+        and reservations match, too.
+        """
+        self.num_asked += num_asked
+        self.num_hits += num_hits
 
     def delete(self, hashes: Sequence[bytes]) -> int:
         """Forget these names, the last one first, in every tier; returns how many memory lost.
@@ -186,10 +195,16 @@ class MemPool:
         return self._swapping.swap_out(max_swaps, self.generation)
 
     def swap_in(
-        self, hashes: Sequence[bytes], found: Sequence[tuple[TierTable, int]], blocks: Sequence[int]
+        self,
+        hashes: Sequence[bytes],
+        found: Sequence[tuple[TierTable, int]],
+        blocks: Sequence[int],
+        *,
+        for_prompt: bool = True,
     ) -> list[Swap]:
         """Begin copies of what `locate` found into these blocks, which are the caller's own."""
-        return self._swapping.swap_in(hashes, found, blocks, self.generation)
+        swaps = self._swapping.swap_in(hashes, found, blocks, self.generation)
+        return [msgspec.structs.replace(swap, for_prompt=for_prompt) for swap in swaps]
 
     def end_swap(self, swap: Swap, checksum: int | None) -> bool:
         """A copy has ended, without a checksum if it failed. False: its target holds nothing.

@@ -13,6 +13,8 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True):
     """The cache's, when it began."""
     source: Address
     target: Address
+    for_prompt: bool = True
+    """Of a load: a prompt wanted the block, so it is a hit; else a copy or a preempted sequence."""
 
     @property
     def is_load(self) -> bool:

@@ -19,8 +19,8 @@ _SPARE_FRACTION = 8
 class Swapping:
     """Write-through downwards, on demand upwards. Nothing here ever makes an allocation wait.
 
-    A block that becomes history is copied to the fastest tier below. Where that runs short its
-    coldest blocks go one tier further, or are given up.
+    A block that becomes history is copied to the fastest tier below, once for each time that it is
+    named. Where that tier runs short its coldest blocks go one tier further, or are given up.
     """
 
     def __init__(
@@ -184,6 +184,8 @@ class Swapping:
         if not target.seal(swap.target.slot, checksum):
             self._drop(swap.target.tier, swap.target.slot, swap.block_hash)
             return False
+        if swap.source.tier is Tier.MEMORY:
+            self._pool.went_down(swap.source.slot, swap.block_hash)
         self._reprice(swap.block_hash)
         return True
 
@@ -200,7 +202,7 @@ class Swapping:
     def _end_load(self, swap: Swap, checksum: int | None) -> bool:
         table, slot = self._tables[swap.source.tier], swap.source.slot
         is_true = _is_true(table, slot, checksum)
-        table.num_hits += is_true
+        table.num_hits += is_true and swap.for_prompt
         table.num_misses += not is_true
         table.num_corrupt += checksum is not None and not is_true
         self._end_read(table, slot, swap.block_hash, keep=is_true)

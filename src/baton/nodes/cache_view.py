@@ -29,8 +29,8 @@ class TierView(msgspec.Struct, frozen=True, kw_only=True):
     reclaimable_nbytes: int
     num_hits: int
     hit_ratio: float
-    """Of the blocks that prompts asked for at this worker. A block that was brought up from a lower
-    tier is a hit there and then in memory."""
+    """Of the blocks that prompts which are computed at this worker asked for. A block that was
+    brought up from a lower tier is a hit there and then in memory."""
     bytes_per_us: float
     """Measured rate of bringing blocks up from here; 0 until measured."""
     num_claimed: int
@@ -47,7 +47,11 @@ class WorkerCache(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int
     bytes_per_block: int
     num_asked: int
-    """Blocks of prefixes that were looked for here, so far."""
+    """Blocks that prompts which are computed here looked for, so far."""
+    num_handed: int
+    """Whole blocks of prompts that were handed to this worker, so far."""
+    num_visible: int
+    """Of those, what did not have to move, because it was in memory here already."""
     tiers: tuple[TierView, ...]
 
 
@@ -93,7 +97,8 @@ class CacheView(msgspec.Struct, frozen=True, kw_only=True):
     hot: tuple[HotPrefix, ...]
     copies: tuple[CopyView, ...]
     totals: dict[str, int]
-    """Outcomes so far: copies by motive and by end, returns by price, clears."""
+    """Outcomes so far: copies by motive and by end, returns by price, clears. `copied_nbytes` is
+    payload that the present lives of the workers took in by copies, as their heartbeats say."""
 
 
 _TOTALS = (
@@ -106,6 +111,7 @@ _TOTALS = (
     "returns_declined",
     "cache_clears",
 )
+_COPIED = "copy_logical_bytes"
 
 
 def view_cache(router: Router, now_us: int) -> CacheView:
@@ -122,7 +128,8 @@ def view_cache(router: Router, now_us: int) -> CacheView:
         ),
         hot=tuple(_hot(router, now_us)),
         copies=tuple(_copy(copy, now_us) for copy in router.copies),
-        totals={name: context.counters[name] for name in _TOTALS},
+        totals={name: context.counters[name] for name in _TOTALS}
+        | {"copied_nbytes": sum(_counted(view.snapshot, _COPIED) for view in context.fleet)},
     )
 
 
@@ -144,9 +151,19 @@ def hit_ratio(num_hits: int, snapshot: LoadSnapshot) -> float:
     return num_hits / asked if asked else 0.0
 
 
+def visible_ratio(snapshot: LoadSnapshot) -> float | None:
+    """Share of what was handed to a worker that was there already; None before the first."""
+    handed = _counted(snapshot, "visible_blocks_asked")
+    return _counted(snapshot, "visible_blocks_found") / handed if handed else None
+
+
 def num_asked(snapshot: LoadSnapshot) -> int:
-    """Blocks of prefixes that were looked for at a worker, so far."""
-    return snapshot.counters.get("prefix_blocks_asked", 0)
+    """Blocks that prompts which are computed at a worker looked for, so far."""
+    return _counted(snapshot, "prefix_blocks_asked")
+
+
+def _counted(snapshot: LoadSnapshot | None, name: str) -> int:
+    return snapshot.counters.get(name, 0) if snapshot else 0
 
 
 def _standing(view: WorkerView) -> tuple[int, int, str]:
@@ -166,7 +183,9 @@ def _worker(router: Router, view: WorkerView) -> WorkerCache:
         generation=snapshot.cache_generation if snapshot else 0,
         block_size=layout.block_size,
         bytes_per_block=layout.bytes_per_block,
-        num_asked=num_asked(snapshot) if snapshot else 0,
+        num_asked=_counted(snapshot, "prefix_blocks_asked"),
+        num_handed=_counted(snapshot, "visible_blocks_asked"),
+        num_visible=_counted(snapshot, "visible_blocks_found"),
         tiers=tuple(
             TierView(
                 tier=load.tier,

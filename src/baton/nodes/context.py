@@ -95,13 +95,17 @@ class WorkerContext:
             Trace(name=name, request_id=fence.request_id, generation=fence.generation, data=data)
         )
 
-    def count_handoff(self, ledger: TransferLedger, *, remote: bool) -> None:
-        """Book a published handoff: logical payload and each named kind of extra traffic."""
-        self.counters["handoff_logical_bytes"] += ledger.logical_nbytes
-        self.counters["handoff_padding_bytes"] += ledger.padding_nbytes
-        self.counters["handoff_duplicate_bytes"] += ledger.duplicate_nbytes
-        self.counters["handoff_framing_bytes"] += ledger.framing_nbytes
-        self.counters["handoffs"] += remote
+    def count_transfer(self, ledger: TransferLedger, *, is_copy: bool, remote: bool) -> None:
+        """Book what was published: logical payload and each named kind of extra traffic.
+
+        Handoffs and copies of history have an account each.
+        """
+        kind = "copy" if is_copy else "handoff"
+        self.counters[f"{kind}_logical_bytes"] += ledger.logical_nbytes
+        self.counters[f"{kind}_padding_bytes"] += ledger.padding_nbytes
+        self.counters[f"{kind}_duplicate_bytes"] += ledger.duplicate_nbytes
+        self.counters[f"{kind}_framing_bytes"] += ledger.framing_nbytes
+        self.counters["handoffs"] += remote and not is_copy
 
     def deny(self, denial: CapabilityDenial | None) -> CapabilityDenial | None:
         """Count a refused capability by its reason, and hand the outcome on."""

@@ -86,7 +86,8 @@ class DestinationAborts:
             return
         transfer.abort(reason)
         context.counters["aborts"] += 1
-        context.counters["handoff_retried_bytes"] += transfer.arrived_nbytes
+        kind = "copy" if transfer.grant.is_copy else "handoff"
+        context.counters[f"{kind}_retried_bytes"] += transfer.arrived_nbytes
         context.trace("aborting", fence, reason=reason)
         self._directory.fence(fence.request_id, fence.generation + 1)
         incoming.clear()

@@ -252,17 +252,18 @@ class DestinationSide:
             self.aborts.abort(incoming, f"{outcome}_publication")
             return
         transfer.published()
-        context.count_handoff(transfer.ledger, remote=not incoming.fence.colocated)
+        is_copy, remote = transfer.grant.is_copy, not incoming.fence.colocated
+        context.count_transfer(transfer.ledger, is_copy=is_copy, remote=remote)
         context.trace("published", incoming.fence, num_tokens=transfer.grant.num_tokens)
-        if transfer.grant.is_copy:
+        if is_copy:
             self._insert(transfer)
             self._announce()  # whoever waited for it is routed by what is held here now
         cached = transfer.manifest.num_cached_tokens
         context.send(ROUTER, Published(fence=incoming.fence, cached_tokens=cached))
         self.table.forget(incoming)
-        if not transfer.grant.is_copy:
+        if not is_copy:
             self._admit(transfer)
-        if not incoming.fence.colocated:
+        if remote:
             context.send(incoming.fence.source_id, SourceRelease(fence=incoming.fence))
 
     def _insert(self, transfer: DestinationTransfer) -> None:

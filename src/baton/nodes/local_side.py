@@ -52,6 +52,9 @@ class LocalSide:
         )
         sequence.block_table = list(transfer.block_table)
         sequence.num_computed = sequence.num_cached_tokens = transfer.grant.token_start
+        size = self._context.layout.block_size
+        reusable = min(sequence.num_reusable // size, len(sequence.hashes))
+        self._context.memory.count_prompt(reusable, transfer.grant.token_start // size)
         self.sequences[sequence.key] = sequence
         self._queue.add_prefill(sequence)
         self._context.send(ROUTER, Accepted(fence=fence))

@@ -56,7 +56,12 @@ def reserve(
     # A prompt computed here needs at least its last row computed, to draw from it.
     visible = num_tokens - 1 if message.fence.colocated else num_tokens
     hashes = memory.hashes(request, request.prompt_token_ids)
-    held = _hold(context, hashes[: visible // layout.block_size], min(wanted, capacity))
+    hashes = hashes[: visible // layout.block_size]
+    held = _hold(context, hashes, min(wanted, capacity))
+    if held is not None and not fence.colocated:
+        # What need not move; what need not be computed is counted where the prompt is.
+        context.counters["visible_blocks_asked"] += len(hashes)
+        context.counters["visible_blocks_found"] += held[1]
     return _granted(context, message, held, num_tokens)
 
 

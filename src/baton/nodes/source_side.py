@@ -142,6 +142,7 @@ class SourceSide:
         if not memory.allocate(table, len(sequence.tokens)):
             memory.free(table)
             return False
+        memory.count_prompt(min(reusable, len(sequence.hashes)), cached // layout.block_size)
         sequence.block_table = table
         sequence.num_computed = sequence.num_cached_tokens = cached
         job.transfer = SourceTransfer(job.grant, layout, tuple(table), cached)

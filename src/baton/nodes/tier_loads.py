@@ -135,7 +135,10 @@ class TierLoads:
         load = _Load(sequence, table, start, context.memory.generation, deadline_us)
         sequence.is_loading = True
         sequence.num_loads += 1
-        swaps = context.memory.swap_in(hashes[start : len(table)], found, table[start:])
+        wants_it = not sequence.computes_nothing and not sequence.num_preemptions
+        swaps = context.memory.swap_in(
+            hashes[start : len(table)], found, table[start:], for_prompt=wants_it
+        )
         for depth, swap in enumerate(swaps, start=start):
             copy_id = self._order(swap)
             load.depths[copy_id] = depth
@@ -161,6 +164,7 @@ class TierLoads:
             if sequence.is_loading and load.end > load.start:
                 rows = load.end * self._context.layout.block_size
                 sequence.num_computed = sequence.num_cached_tokens = rows
+                memory.count_prompt(0, load.end - load.start)
         else:
             memory.insert(load.table, sequence.hashes, load.end)
             memory.free(load.table[load.start :])

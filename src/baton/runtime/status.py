@@ -10,7 +10,7 @@ from rich.text import Text
 from baton.config import BatonConfig
 from baton.core.cache import Tier
 from baton.core.snapshot import LoadSnapshot
-from baton.nodes.cache_view import hit_ratio, num_asked
+from baton.nodes.cache_view import hit_ratio, num_asked, visible_ratio
 from baton.runtime.clock import now_us
 from baton.runtime.deployment import Deployment
 
@@ -80,14 +80,21 @@ class StatusScreen:
 
 
 def shown_cache(snapshot: LoadSnapshot) -> str:
-    """Hit ratio of memory, and how full each lower tier is with the share of its own hits."""
-    if not num_asked(snapshot):
+    """Hit ratio of memory, and how full each lower tier is with the share of its own hits.
+
+    Where prompts are handed over and not computed: what of them did not have to move.
+    """
+    is_asked, visible = num_asked(snapshot) > 0, visible_ratio(snapshot)
+    if not is_asked and visible is None:
         return ""
     parts = []
     for load in snapshot.tiers:
-        ratio = f"{hit_ratio(load.num_hits, snapshot):.0%}"
-        if load.tier is Tier.MEMORY:
-            parts.append(f"{ratio} hits")
-        else:
-            parts.append(f"{load.tier} {ratio} hits, {load.num_named / load.num_blocks:.0%} full")
+        words = [] if load.tier is Tier.MEMORY else [str(load.tier)]
+        words += [f"{hit_ratio(load.num_hits, snapshot):.0%} hits"] if is_asked else []
+        if load.tier is not Tier.MEMORY:
+            words[-1] += "," if is_asked else ""
+            words.append(f"{load.num_named / load.num_blocks:.0%} full")
+        elif visible is not None:
+            words.append(f"{visible:.0%} visible")
+        parts.append(" ".join(words))
     return "; ".join(parts)

@@ -41,7 +41,7 @@ def _table(title: str, *columns: str) -> Table:
 def _tiers(view: CacheView) -> Table:
     table = _table(
         "Tiers", "worker", "tier", "#named", "#size", "#reclaimable",
-        "#hits", "#of asked", "#reload", "#claimed",
+        "#hits", "#of asked", "#visible", "#reload", "#claimed",
     )  # fmt: skip
     for worker in view.workers:
         for tier in worker.tiers:
@@ -61,9 +61,17 @@ def _tier_row(worker: WorkerCache, tier: TierView) -> tuple[str, ...]:
         f"{tier.num_reclaimable:,} ({shown_nbytes(tier.reclaimable_nbytes)})",
         f"{tier.num_hits:,}",
         f"{tier.hit_ratio:.1%} of {worker.num_asked:,}" if worker.num_asked else "-",
+        _visible(worker) if is_first else "",
         f"{tier.bytes_per_us:,.0f} MB/s" if tier.bytes_per_us else "-",
         f"{tier.num_claimed:,}",
     )
+
+
+def _visible(worker: WorkerCache) -> str:
+    """What of the prompts that were handed over did not have to move."""
+    if not worker.num_handed:
+        return "-"
+    return f"{worker.num_visible / worker.num_handed:.1%} of {worker.num_handed:,}"
 
 
 def _hot(prefixes: tuple[HotPrefix, ...]) -> Table:
@@ -94,7 +102,8 @@ def _totals(view: CacheView) -> str:
     return (
         f"copies so far: fetch {totals['copies_fetch']}, return {totals['copies_return']}, "
         f"replicate {totals['copies_replicate']}; inserted {totals['copies_inserted']}, "
-        f"given up {totals['copies_given_up']}; returns priced "
+        f"given up {totals['copies_given_up']}; {shown_nbytes(totals['copied_nbytes'])} copied; "
+        f"returns priced "
         f"{totals['returns_paid'] + totals['returns_declined']}, of which "
         f"{totals['returns_paid']} pay; cleared {totals['cache_clears']} times"
     )

@@ -15,6 +15,10 @@ _WORKER_GAUGES = {
     "inflight_nbytes": ("baton_transfer_inflight_bytes", "Byte credit taken and not returned"),
     "held_copies": ("baton_source_copies", "Source copies held or computing"),
 }
+_LEDGERS = (
+    ("handoff", "baton_kv_transfer_bytes_total", "Bytes of published handoffs"),
+    ("copy", "baton_cache_copied_bytes_total", "Bytes of inserted copies of history"),
+)
 _BLOCK_STATES = ("free", "cached", "quarantined", "reserved", "total")
 
 
@@ -69,17 +73,17 @@ def _workers(lines: list[str], router: Router) -> None:
     _family(lines, "baton_kv_blocks", "gauge", "K/V blocks by state", blocks)
     _family(lines, "vllm:kv_cache_usage_perc", "gauge", "Referenced share of the K/V pool", usage)
     _events(lines, "baton_worker_events_total", "Named outcomes at the workers", totals)
-    _family(
-        lines,
-        "baton_kv_transfer_bytes_total",
-        "counter",
-        "Published handoff payload and padding",
-        [
-            ({"worker": labels["worker"], "ledger": labels["event"].split("_")[1]}, count)
-            for labels, count in totals
-            if labels["event"].startswith("handoff_")
-        ],
-    )
+    for kind, name, text in _LEDGERS:
+        _family(lines, name, "counter", text, _booked(totals, kind))
+
+
+def _booked(totals: Iterable[_Sample], kind: str) -> list[_Sample]:
+    """The byte account of handoffs, or of copies, by ledger."""
+    return [
+        ({"worker": labels["worker"], "ledger": parts[1]}, count)
+        for labels, count in totals
+        if len(parts := labels["event"].split("_")) == 3 and parts[::2] == [kind, "bytes"]
+    ]
 
 
 def _cache(lines: list[str], router: Router) -> None:

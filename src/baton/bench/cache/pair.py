@@ -22,7 +22,7 @@ _HEARTBEAT_MS = 20
 _POLL_S = 0.005
 _PATIENCE_S = 20.0
 _WARM_TOKENS = 40
-_LOGICAL = "handoff_logical_bytes"
+_LOGICAL = ("handoff_logical_bytes", "copy_logical_bytes")
 
 
 class Pair:
@@ -60,8 +60,10 @@ class Pair:
         raise BatonError(f"a worker has sent no heartbeat for {_PATIENCE_S:.0f} s")
 
     async def received(self) -> dict[str, int]:
-        """Bytes of K/V rows that each worker has taken over the link, so far."""
-        return {n: s.counters.get(_LOGICAL, 0) for n, s in (await self.snapshots()).items()}
+        """Bytes of K/V rows that each worker has taken over the link, so far: what a decode worker
+        takes comes by handoffs, what a prefill worker takes by copies."""
+        shots = await self.snapshots()
+        return {n: sum(s.counters.get(one, 0) for one in _LOGICAL) for n, s in shots.items()}
 
     async def worker_counter(self, worker_id: str, name: str) -> int:
         """A named outcome at a worker, in a heartbeat that was sent after now."""
