@@ -62,6 +62,22 @@ MUTANTS = (
         killer=Vopr(("node-raises", "blocks-have-owners"), seeds=(3,)),
     ),
     Mutant(
+        name="stored-at-every-use",
+        file="cache/blocks.py",
+        line="if used and self.notes_idle and block not in self._was_copied:",
+        planted="if used and self.notes_idle:",
+        why="A small host takes all that memory holds again at each reading, and serves none.",
+        killer=ByTests((f"{_TIERS}test_a_block_goes_down_once_for_each_time_that_it_is_named",)),
+    ),
+    Mutant(
+        name="copies-count-as-hits",
+        file="nodes/tier_loads.py",
+        line="wants_it = not sequence.computes_nothing and not sequence.num_preemptions",
+        planted="wants_it = True",
+        why="What a copy brings up looks like a prompt's hit.",
+        killer=ByTests(("tests/nodes/test_hits.py::test_a_copy_that_had_to_come_up_is_no_hit",)),
+    ),
+    Mutant(
         name="load-is-not-verified",
         file="cache/swapping.py",
         line="return checksum is not None and checksum == table.checksum(slot)",
