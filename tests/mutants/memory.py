@@ -74,7 +74,7 @@ _NAMES = (
         line="for start in range(0, len(data) - nbytes + 1, nbytes):",
         planted="for start in range(0, len(data), nbytes):",
         why="A block that will be written on is published as history.",
-        killer=Vopr(("writes-are-owned",), seeds=(1,)),
+        killer=Vopr(("writes-are-owned", "history-is-true"), seeds=(1,)),
     ),
     Mutant(
         name="named-before-computed",
@@ -83,7 +83,7 @@ _NAMES = (
         planted="sequence.block_table = table; memory.insert("
         "table, sequence.hashes, len(sequence.hashes))",
         why="A prompt that waits for compute offers its empty blocks as history.",
-        killer=Vopr(("writes-are-owned",), seeds=(1,)),
+        killer=Vopr(("writes-are-owned", "node-raises"), seeds=(1,)),
     ),
     Mutant(
         name="named-before-published",
@@ -93,7 +93,7 @@ _NAMES = (
         "self._context.memory.insert("
         "sequence.block_table, sequence.hashes, len(sequence.hashes))",
         why="A colocated prompt is history before its rows exist.",
-        killer=Vopr(("writes-are-owned",), seeds=(1,)),
+        killer=Vopr(("writes-are-owned", "node-raises"), seeds=(1,)),
     ),
     Mutant(
         name="generated-rows-named-early",
@@ -103,6 +103,7 @@ _NAMES = (
         why="The row of the last token, which nobody has computed, becomes history.",
         killer=Vopr(
             (
+                "history-is-true",
                 "published-is-true",
                 "reads-are-true",
             ),
@@ -157,16 +158,6 @@ _NAMES = (
                 "blocks-add-up",
             ),
             seeds=(1,),
-        ),
-    ),
-    Mutant(
-        name="prefix-evicted-first",
-        file="cache/pool.py",
-        line="for block in reversed(block_table):",
-        planted="for block in block_table:",
-        why="Eviction takes the first block of a prefix, which makes all the others useless.",
-        killer=ByTests(
-            ("tests/cache/test_pool.py::test_suffixes_are_evicted_before_the_prefix_they_need",)
         ),
     ),
 )
