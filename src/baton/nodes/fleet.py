@@ -111,6 +111,8 @@ class Fleet:
         self._batch_timeout_us = batch_timeout_us
         self._views: dict[str, WorkerView] = {}
         self._reference: WorkerInfo | None = None
+        self._source_layout: KVLayout | None = None
+        self._decode_layout: KVLayout | None = None
         self._are_measured = False
         """Everybody who prefills has said what that costs there."""
         self._link = Rates()
@@ -129,14 +131,12 @@ class Fleet:
     @property
     def source_layout(self) -> KVLayout | None:
         """In whose blocks prompts are named and found; those who prefill all have the same."""
-        sources = (v.info.model.layout for v in self if v.info.role is not Role.DECODE)
-        return next(sources, self.model.layout if self.model else None)
+        return self._source_layout or (self.model.layout if self.model else None)
 
     @property
     def decode_layout(self) -> KVLayout | None:
         """In whose blocks decode workers count; they all have the same."""
-        decodes = (v.info.model.layout for v in self if v.info.role is not Role.PREFILL)
-        return next(decodes, self.model.layout if self.model else None)
+        return self._decode_layout or (self.model.layout if self.model else None)
 
     def largest_pool(self) -> int:
         """Blocks of the largest pool that can decode."""
@@ -183,6 +183,10 @@ class Fleet:
         self._reference = self._reference or info
         self._views[info.worker_id] = WorkerView(info, now_us)
         self._are_measured = False
+        if info.role is not Role.DECODE:
+            self._source_layout = info.model.layout
+        if info.role is not Role.PREFILL:
+            self._decode_layout = info.model.layout
 
     def leave(self, worker_id: str, epoch: int) -> bool:
         """That life of a worker is over; False when it was not here, or a newer one is."""
@@ -218,7 +222,9 @@ class Fleet:
 
     def routable(self, now_us: int) -> list[WorkerLoad]:
         """Workers whose heartbeat is fresh."""
-        loads = [view.load() for view in self if now_us - view.last_seen_us < self._timeout_us]
+        since_us = now_us - self._timeout_us  # every route asks, so no call for what is known
+        views = self._views.values()
+        loads = [view._load or view.load() for view in views if view.last_seen_us > since_us]
         return loads if self._are_measured else self._estimated(loads)
 
     def _estimated(self, loads: list[WorkerLoad]) -> list[WorkerLoad]:

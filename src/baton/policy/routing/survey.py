@@ -33,12 +33,13 @@ def survey(question: RouteQuestion, workers: Sequence[WorkerLoad]) -> Survey:
     prefills: list[WorkerLoad] = []
     decodes: list[WorkerLoad] = []
     mixed: list[WorkerLoad] = []
+    is_prefill, is_decode = Role.PREFILL, Role.DECODE  # looking up a member costs as much as a test
     for worker in workers:
         role = worker.role
-        if role is Role.PREFILL:
+        if role is is_prefill:
             prefills.append(worker)
         elif worker.accepting and worker.headroom_blocks >= num_blocks:
-            (decodes if role is Role.DECODE else mixed).append(worker)
+            (decodes if role is is_decode else mixed).append(worker)
     if avoid:
         prefills = [w for w in prefills if w.worker_id not in avoid] or prefills
     owner, blocks = _best_owner(question, workers) if question.may_fetch else ("", 0)
@@ -52,10 +53,14 @@ def _best_owner(question: RouteQuestion, workers: Sequence[WorkerLoad]) -> tuple
     depths, most = question.depths, question.max_cached_blocks
     if not depths or not most:
         return "", 0
-    avoid, get = question.avoid_prefill, depths.get
-    live = [(min(depth, most), w) for w in workers if (depth := get(w.worker_id, 0))]
-    longest = max([depth for depth, w in live if w.worker_id not in avoid], default=0)
-    equal = [w for depth, w in live if depth == longest and w.worker_id not in avoid]
+    longest = min(max(depths.values()), most)
+    equal = _owners_of(question, workers, longest)
+    if not equal:  # who holds most is not routable, or is avoided
+        avoid, get = question.avoid_prefill, depths.get
+        longest = max(
+            [min(get(w.worker_id, 0), most) for w in workers if w.worker_id not in avoid], default=0
+        )
+        equal = _owners_of(question, workers, longest) if longest else []
     if not equal:
         return "", 0
     memory = question.memory_depths.get
@@ -69,3 +74,12 @@ def _best_owner(question: RouteQuestion, workers: Sequence[WorkerLoad]) -> tuple
         ),
     )
     return best.worker_id, longest
+
+
+def _owners_of(
+    question: RouteQuestion, workers: Sequence[WorkerLoad], num_blocks: int
+) -> list[WorkerLoad]:
+    """Who holds so many leading blocks and is not avoided."""
+    get, avoid = question.depths.get, question.avoid_prefill
+    found = [w for w in workers if get(w.worker_id, 0) >= num_blocks]
+    return [w for w in found if w.worker_id not in avoid] if avoid else found
