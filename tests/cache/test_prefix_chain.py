@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.cache.prefix import block_hashes, chain_root, extend_chain
+from baton.cache.prefix import block_hashes, block_names, chain_root, extend_chain
 from baton.core.layout import KVLayout, ModelIdentity
+from baton.core.request import Request, SamplingParams
 
 LAYOUT = KVLayout(num_layers=2, num_kv_heads=2, head_dim=4, block_size=4)
 IDENTITY = ModelIdentity(model="toy", checkpoint_hash="c", tokenizer_hash="t", adapter_hash="a")
@@ -101,3 +102,21 @@ def test_names_agree_exactly_on_the_common_prefix_of_full_blocks(one, other):
     names = list(zip(block_hashes(ROOT, one, 4), block_hashes(ROOT, other, 4), strict=False))
     for number, (a, b) in enumerate(names, start=1):
         assert (a == b) == (one[: number * 4] == other[: number * 4])
+
+
+@pytest.mark.parametrize("num_known", [0, 1, 2, 3, 5])
+def test_names_that_are_known_change_nothing(num_known):
+    """Known names may be fewer than the blocks, or go on beyond the tokens."""
+    request = Request(
+        request_id="r",
+        prompt_token_ids=(1,),
+        sampling=SamplingParams(max_tokens=1),
+        tenant_id="tenant",
+        cache_salt="salt",
+    )
+    size = LAYOUT.block_size
+    tokens = list(range(5 * size + 1))
+    whole = block_names(IDENTITY, LAYOUT, request, tokens)
+    assert whole == block_hashes(ROOT, tokens, size)
+    shorter = tokens[: 3 * size + 1]
+    assert block_names(IDENTITY, LAYOUT, request, shorter, whole[:num_known]) == whole[:3]

@@ -98,8 +98,8 @@ _NAMES = (
     Mutant(
         name="generated-rows-named-early",
         file="nodes/decode_side.py",
-        line="hashes = memory.hashes(sequence.request, sequence.tokens[: sequence.num_computed])",
-        planted="hashes = memory.hashes(sequence.request, sequence.tokens)",
+        line="computed = sequence.tokens[: sequence.num_computed]",
+        planted="computed = sequence.tokens",
         why="The row of the last token, which nobody has computed, becomes history.",
         killer=Vopr(
             (

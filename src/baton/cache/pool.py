@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
 from baton.cache.blocks import BlockPool
 from baton.cache.eviction import POLICIES
 from baton.cache.history import Price
-from baton.cache.prefix import block_hashes, chain_root
+from baton.cache.prefix import block_names
 from baton.cache.swap import Swap
 from baton.cache.swapping import Swapping
 from baton.cache.tier import TierTable
@@ -78,10 +76,11 @@ class MemPool:
         for table in self.lower:
             table.history.price = price_below
 
-    def hashes(self, request: Request, token_ids: Sequence[int]) -> list[bytes]:
-        """Names of the full blocks of `token_ids` under this request's tenant and salt."""
-        root = chain_root(self._identity, self.layout, request.tenant_id, request.cache_salt)
-        return block_hashes(root, token_ids, self.layout.block_size)
+    def hashes(
+        self, request: Request, token_ids: Sequence[int], known: Sequence[bytes] = ()
+    ) -> list[bytes]:
+        """Names of the full blocks of `token_ids`; see `block_names`."""
+        return block_names(self._identity, self.layout, request, token_ids, known)
 
     # -- active blocks -------------------------------------------------------------------------
 
@@ -203,8 +202,7 @@ class MemPool:
         for_prompt: bool = True,
     ) -> list[Swap]:
         """Begin copies of what `locate` found into these blocks, which are the caller's own."""
-        swaps = self._swapping.swap_in(hashes, found, blocks, self.generation)
-        return [msgspec.structs.replace(swap, for_prompt=for_prompt) for swap in swaps]
+        return self._swapping.swap_in(hashes, found, blocks, self.generation, for_prompt)
 
     def end_swap(self, swap: Swap, checksum: int | None) -> bool:
         """A copy has ended, without a checksum if it failed. False: its target holds nothing.

@@ -2,11 +2,14 @@
 
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 
 from baton.core.layout import KVLayout, ModelIdentity
+from baton.core.request import Request
 from baton.core.token_bytes import TOKEN_NBYTES, token_bytes
 
 
+@lru_cache(maxsize=4096)
 def chain_root(identity: ModelIdentity, layout: KVLayout, tenant_id: str, salt: str) -> bytes:
     """Root of the chain: model, adapter, layout with block size, tenant and salt.
 
@@ -19,6 +22,25 @@ def chain_root(identity: ModelIdentity, layout: KVLayout, tenant_id: str, salt: 
         data = part.encode()
         state.update(len(data).to_bytes(4, "little") + data)
     return state.digest()
+
+
+def block_names(
+    identity: ModelIdentity,
+    layout: KVLayout,
+    request: Request,
+    token_ids: Sequence[int],
+    known: Sequence[bytes] = (),
+) -> list[bytes]:
+    """Names of the full blocks of `token_ids` under the tenant and salt of `request`.
+
+    `known` are the names of their first blocks, or of more: those are not computed again.
+    """
+    known = known[: len(token_ids) // layout.block_size]
+    parent = known[-1] if known else None
+    if parent is None:
+        parent = chain_root(identity, layout, request.tenant_id, request.cache_salt)
+    tail = token_ids[len(known) * layout.block_size :]
+    return [*known, *block_hashes(parent, tail, layout.block_size)]
 
 
 def extend_chain(parent: bytes, token_ids: Sequence[int]) -> bytes:

@@ -147,6 +147,7 @@ class Swapping:
         found: Sequence[tuple[TierTable, int]],
         blocks: Sequence[int],
         generation: int,
+        for_prompt: bool,
     ) -> list[Swap]:
         """Begin copies of these slots into the caller's blocks."""
         swaps = []
@@ -161,6 +162,7 @@ class Swapping:
                     generation=generation,
                     source=self._address(table.tier, slot),
                     target=self._address(Tier.MEMORY, block),
+                    for_prompt=for_prompt,
                 )
             )
         return swaps

@@ -224,7 +224,8 @@ class DecodeSide:
 
     def _name_generated(self, sequence: Sequence) -> None:
         memory = self._context.memory
-        hashes = memory.hashes(sequence.request, sequence.tokens[: sequence.num_computed])
+        computed = sequence.tokens[: sequence.num_computed]
+        hashes = memory.hashes(sequence.request, computed, sequence.hashes)
         memory.insert(sequence.block_table, hashes, len(hashes))
 
     def fail(self, sequence: Sequence, reason: str) -> None:

@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 
 from baton.cache.index import BlockIndex
-from baton.cache.prefix import block_hashes, chain_root
+from baton.cache.prefix import block_names
 from baton.config import CacheConfig, RouterConfig, TransferConfig
 from baton.core.delivery import Delivery, Failed, Finished
 from baton.core.effects import Deliver, Effect, Send, Trace
@@ -92,13 +92,14 @@ class RouterContext:
             record.block_hashes = self.names(record.request, record.request.prompt_token_ids)
         return record.block_hashes
 
-    def names(self, request: Request, token_ids: Sequence[int]) -> tuple[bytes, ...]:
-        """Names of the full blocks of some tokens under the tenant and salt of `request`."""
+    def names(
+        self, request: Request, token_ids: Sequence[int], known: Sequence[bytes] = ()
+    ) -> tuple[bytes, ...]:
+        """Names of the full blocks of some tokens, where they are prefilled; see `block_names`."""
         model, layout = self.fleet.model, self.fleet.source_layout
         if model is None or layout is None:
             return ()
-        root = chain_root(model.identity, layout, request.tenant_id, request.cache_salt)
-        return tuple(block_hashes(root, token_ids, layout.block_size))
+        return tuple(block_names(model.identity, layout, request, token_ids, known))
 
     def pending_tokens(self) -> int:
         """Prompt tokens that are queued here, or routed and not prefilled yet."""
