@@ -57,8 +57,6 @@ class WorkerContext:
         )
         self.gate = CapabilityGate(verifier, max_ttl_us=transfer.capability_ttl_ms * 1000)
         self.peers: dict[str, WorkerInfo] = {}
-        self.cache_generation = 0
-        """History of a lower generation may not be used any more."""
         self.now_us = 0
         self.counters: Counter[str] = Counter()
         self._effects: list[Effect] = []
@@ -70,6 +68,11 @@ class WorkerContext:
         milestone = self.cache.milestone
         decodes_only = self.role is Role.DECODE
         return milestone.decode_keeps_prompts if decodes_only else milestone is not Milestone.NONE
+
+    @property
+    def cache_generation(self) -> int:
+        """History of a lower generation may not be used any more."""
+        return self.memory.generation
 
     @property
     def layout(self) -> KVLayout:

@@ -121,7 +121,6 @@ class TierSide:
         """A tier that outlived its worker: what it has of the newest generation is history here."""
         context = self._context
         if event.generation > context.cache_generation:
-            context.cache_generation = event.generation
             context.memory.clear(event.generation)
         entries = event.entries
         if event.generation < context.cache_generation:

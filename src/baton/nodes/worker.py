@@ -298,7 +298,6 @@ class Worker:
     def _on_clear_cache(self, generation: int) -> None:
         """No history of a lower generation is reused here, nor inserted by a copy under way."""
         if generation > self.context.cache_generation:
-            self.context.cache_generation = generation
             self.context.counters["cache_clears"] += 1
             self.destination.aborts.on_cache_cleared()
             self.context.memory.clear(generation)
