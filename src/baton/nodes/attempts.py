@@ -13,7 +13,7 @@ from baton.nodes.record import RequestRecord
 from baton.nodes.router_context import RouterContext, usage_of
 from baton.nodes.routes import Routes
 from baton.policy.fallback import Fallback, next_fallback
-from baton.policy.routing.decision import Decision, Rejection, alternatives_text
+from baton.policy.routing.decision import Decision, Fetch, Rejection, alternatives_text
 from baton.policy.schedule import choose_schedule
 from baton.protocol.request import RequestInput, RequestState
 
@@ -26,9 +26,9 @@ _PERMANENT = ("exceed the K/V pool", "prompt_exceeds_pool")
 class Attempts:
     """Owns a request between two states: waiting for a route, and published or failed."""
 
-    def __init__(self, context: RouterContext, fetch: Fetches | None = None) -> None:
+    def __init__(self, context: RouterContext, fetch: Fetches) -> None:
         self._context = context
-        self._routes = Routes(context, can_fetch=fetch is not None)
+        self._routes = Routes(context)
         self._fetch = fetch
 
     # -- route ---------------------------------------------------------------------------------
@@ -43,17 +43,16 @@ class Attempts:
                 return
             if isinstance(outcome, Rejection):
                 self._reject(record, outcome)
-            elif outcome.fetch is not None and not self._is_fetched(record, outcome):
-                record.has_fetched = True  # its turn again, without
-            else:
+            elif outcome.fetch is None:
                 context.waiting.remove(record.request.request_id)
-                if outcome.fetch is None:
-                    self._start(record, outcome)
+                self._start(record, outcome)
+            elif self._begin_fetch(record, outcome, outcome.fetch):
+                context.waiting.remove(record.request.request_id)
+            # Where no copy could start it is still its turn, and it is routed without one.
 
-    def _is_fetched(self, record: RequestRecord, decision: Decision) -> bool:
+    def _begin_fetch(self, record: RequestRecord, decision: Decision, fetch: Fetch) -> bool:
         """The one place where a route becomes a copy: its request waits for that one's end."""
-        fetch = decision.fetch
-        assert self._fetch is not None and fetch is not None
+        record.has_fetched = True
         record.decision = decision
         return self._fetch(record, fetch.owner, decision.pair.prefill, fetch.num_blocks)
 

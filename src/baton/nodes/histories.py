@@ -35,10 +35,9 @@ class Histories:
         """
         context = self._context
         owner, target = context.fleet.get(owner_id), context.fleet.get(prefill_id)
-        if owner is None or target is None or owner is target or record.has_fetched:
+        if owner is None or target is None or owner is target:
             return False
         request_id = record.request.request_id
-        record.has_fetched = True
         tokens = self._leading(record, num_blocks)
         copy = self._copies.start(
             Motive.FETCH, tokens, record.request, owner, target, waiter=request_id
@@ -107,7 +106,7 @@ class Histories:
             return
         context = self._context
         tokens = (*record.request.prompt_token_ids, *record.output_token_ids[:-1])
-        names = context.names(record.request, tokens)
+        names = context.names(record.request, tokens, context.block_hashes(record))
         source = context.fleet.get(fence.destination_id, fence.destination_epoch)
         target = context.fleet.get(fence.source_id, fence.source_epoch)
         if not names or source is None or target is None:

@@ -19,11 +19,11 @@ _COMING = (RequestState.FETCHING, RequestState.RESERVING, RequestState.PREFILLIN
 
 
 class Routes:
-    """Chooses for one request at a time; starts nothing. `can_fetch`: somebody performs copies."""
+    """Chooses for one request at a time; starts nothing."""
 
-    def __init__(self, context: RouterContext, *, can_fetch: bool) -> None:
+    def __init__(self, context: RouterContext) -> None:
         self._context = context
-        self._can_fetch = can_fetch and context.cache.max_copies > 0
+        self._can_fetch = context.cache.max_copies > 0
         self._policy = ROUTE_POLICIES[context.config.policy]
 
     # -- whose turn ----------------------------------------------------------------------------

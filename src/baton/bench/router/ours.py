@@ -94,7 +94,7 @@ class FleetRouter:
         """Microseconds from a waiting request to its route: fleet, match, prices, choice."""
         context = self.router.context
         context.config = replace(context.config, policy=policy)
-        routes = Routes(context, can_fetch=True)
+        routes = Routes(context)
         num_tokens = self._shape.prompt_blocks * _BLOCK_SIZE + 1
         samples = []
         for number, names in enumerate(questions):
