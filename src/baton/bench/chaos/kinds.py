@@ -72,5 +72,3 @@ HEAVY = (*DEATHS, Kind.KILL_ROLE, Kind.FREEZE_THAW, Kind.FDS_WORKER, Kind.FDS_GA
 FILES = (Kind.FILE_TRUNCATED, Kind.FILE_CORRUPT, Kind.FILE_DELETED)
 LIGHT = (Kind.REVOKE, Kind.CANCEL_STORM, *FILES)
 LEAVES = (Kind.LEAVE_EARLY, Kind.LEAVE_MID, Kind.LEAVE_END)
-AMBIENT = (Kind.FLIP, Kind.DROP, Kind.DUPLICATE, Kind.DELAY, Kind.DISK_FULL)
-"""Injected inside the processes, all the time."""

@@ -1,19 +1,8 @@
 """The worker's own pool as a tier: one block is scattered, a piece in each layer."""
 
-from typing import Protocol
-
 from baton.core.layout import KVLayout
 from baton.runtime.dataplane.arena import Bytes
-
-
-class Stager(Protocol):
-    """Copies blocks of some layers between a device pool and its mirror in host memory."""
-
-    def copy_out(self, layers: range, blocks: tuple[int, ...]) -> None:
-        """Pool to mirror."""
-
-    def copy_in(self, layers: range, blocks: tuple[int, ...]) -> None:
-        """Mirror to pool."""
+from baton.runtime.staging_thread import Stager
 
 
 class MemoryTier:

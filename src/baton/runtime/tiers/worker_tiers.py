@@ -12,11 +12,12 @@ from baton.errors import ConfigError
 from baton.runtime.dataplane.arena import Bytes
 from baton.runtime.faults import death_in_load
 from baton.runtime.spec import WorkerSpec
+from baton.runtime.staging_thread import Stager
 from baton.runtime.tiers.capacity import TierCapacity, tier_capacity
 from baton.runtime.tiers.copier import TierCopier
 from baton.runtime.tiers.disk_tier import DiskTier
 from baton.runtime.tiers.host_tier import HostTier
-from baton.runtime.tiers.memory_tier import MemoryTier, Stager
+from baton.runtime.tiers.memory_tier import MemoryTier
 from baton.runtime.tiers.tier_thread import CacheFloor, TierThread
 
 
