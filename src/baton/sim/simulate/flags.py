@@ -1,6 +1,8 @@
-"""What each flag of `baton simulate` may be; a refusal names the flag that was typed."""
+"""What the flags of `baton simulate` may be where the plan does not check them itself.
 
-import math
+A refusal names the flag that was typed.
+"""
+
 from collections.abc import Mapping
 from typing import Any, get_args, get_type_hints
 
@@ -16,9 +18,6 @@ _LEAST = {
     "prefill": (1, "workers, 1 or more"),
     "decode": (1, "workers, 1 or more"),
     "mixed": (1, "workers, 1 or more"),
-    "blocks": (2, "a worker needs at least 2"),
-    "tick": (0, "milliseconds, 0 or more"),
-    "closed_loop": (0, "requests at once, 1 or more; 0 goes by arrival"),
     "seed": (0, "a whole number, 0 or more"),
 }
 _ROUTE_KEY = "router.policy"
@@ -69,9 +68,7 @@ def _check_route_once(route: str | None, overrides: list[str]) -> None:
 
 
 def _check_arrivals(flags: Mapping[str, Any]) -> None:
-    speed, at_once = flags["speed"], flags["closed_loop"]
-    if speed is not None and not 0 < speed < math.inf:
-        raise _refused("speed", f"{speed:g}", "a finite number above 0")
+    at_once = flags["closed_loop"]
     for name in ("speed", "tick") if at_once else ():
         if flags[name]:
             raise ConfigError(
