@@ -126,4 +126,12 @@ MUTANTS = (
             (f"{_SIDE}test_older_files_are_dropped_and_newer_ones_raise_the_generation",)
         ),
     ),
+    Mutant(
+        name="clear-forgotten-by-the-disk",
+        file="nodes/tier_side.py",
+        line="context.emit(ClearTiers(generation=generation))",
+        planted="pass",
+        why="A later life takes in files of before the clear that nobody had time to remove.",
+        killer=ByTests((f"{_SIDE}test_a_clear_is_remembered_by_the_disk_however_it_was_heard_of",)),
+    ),
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from baton.core.cache import Tier
-from baton.core.events import TierRecovered
+from baton.core.events import CacheCleared, TierRecovered
 from baton.core.messages import ClearCache
 from tests.stage import Stage
 
@@ -151,6 +151,25 @@ def test_a_clear_empties_every_tier_and_what_is_in_use_never_becomes_history():
     assert ask_again(stage, "third") == 28
 
 
+def test_a_clear_is_remembered_by_the_disk_however_it_was_heard_of():
+    """Here by the grant alone, which is of a destination that had cleared already."""
+    stage = Stage(**SMALL, disk=64)
+    stage.submit("r", 30)
+    stage.finish_right()
+    stage.run_for(1_000_000)
+    stage.lose = lambda number, sender, receiver, message: (
+        isinstance(message, ClearCache) and receiver == "prefill-0"
+    )
+    stage.world.feed_router(CacheCleared())
+    stage.until(lambda: stage.destination.node.context.cache_generation == 1)
+    stage.submit("s", 30, first=200)
+    stage.until(lambda: stage.source.node.context.cache_generation == 1)
+    stage.finish_right()
+    disk = stage.world.disks["prefill-0"]
+    assert disk.floor == 1
+    assert {file.generation for file in disk.values()} <= {1}
+
+
 def test_older_files_are_dropped_and_newer_ones_raise_the_generation():
     stage = Stage(**SMALL, disk=64)
     node, name = stage.source.node, bytes(16)
@@ -159,7 +178,7 @@ def test_older_files_are_dropped_and_newer_ones_raise_the_generation():
         event = TierRecovered(tier=Tier.DISK, generation=generation, entries=((name, 7),))
         stage.source.feed(event)
         assert table(stage, Tier.DISK).num_named == num_named
-    assert node.context.cache_generation == node.context.memory.generation == 3
+    assert node.context.cache_generation == 3
 
 
 def test_loading_is_left_where_computing_is_faster():

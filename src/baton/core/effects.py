@@ -99,6 +99,20 @@ class DropBlock(_Effect, frozen=True, kw_only=True):
     block_hash: bytes
 
 
+class ClearTiers(_Effect, frozen=True, kw_only=True):
+    """History of a lower generation is void; a tier that outlives the worker remembers it.
+
+    Given before the drops that follow from it, so that no later life takes in what was not
+    dropped in time. No answer.
+    """
+
+    generation: int
+
+
+TierOrder = CopyBlock | DropBlock | ClearTiers
+"""What the tiers of a host are asked for, one after another."""
+
+
 class Deliver(_Effect, frozen=True, kw_only=True):
     """Hand something to the client's stream."""
 
@@ -124,6 +138,7 @@ Effect = (
     | DigestKV
     | CopyBlock
     | DropBlock
+    | ClearTiers
     | Deliver
     | Trace
 )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from baton.cache.swap import Swap
 from baton.core.cache import Tier, TierLoad
-from baton.core.effects import CopyBlock, DropBlock
+from baton.core.effects import ClearTiers, CopyBlock, DropBlock
 from baton.core.events import BlockCopied, TierRecovered
 from baton.core.snapshot import Rates
 from baton.nodes.context import WorkerContext
@@ -117,11 +117,20 @@ class TierSide:
         if swap.is_load:
             self.loads.on_copied(event.copy_id, swap, holds=holds)
 
+    def clear(self, generation: int) -> bool:
+        """No history of a lower generation is reused here; False where that is so already."""
+        context = self._context
+        if generation <= context.cache_generation:
+            return False
+        context.memory.clear(generation)
+        if context.memory.lower:
+            context.emit(ClearTiers(generation=generation))
+        return True
+
     def on_recovered(self, event: TierRecovered) -> None:
         """A tier that outlived its worker: what it has of the newest generation is history here."""
         context = self._context
-        if event.generation > context.cache_generation:
-            context.memory.clear(event.generation)
+        self.clear(event.generation)
         entries = event.entries
         if event.generation < context.cache_generation:
             for block_hash, _ in entries:

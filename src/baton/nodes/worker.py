@@ -297,10 +297,9 @@ class Worker:
 
     def _on_clear_cache(self, generation: int) -> None:
         """No history of a lower generation is reused here, nor inserted by a copy under way."""
-        if generation > self.context.cache_generation:
+        if self.tiers.clear(generation):
             self.context.counters["cache_clears"] += 1
             self.destination.aborts.on_cache_cleared()
-            self.context.memory.clear(generation)
 
     def _on_cancel(self, fence: Fence, reason: str) -> None:
         if (fence.source_id, fence.source_epoch) == (self.context.worker_id, self.context.epoch):

@@ -11,7 +11,6 @@ from baton.core import effects, events
 from baton.core.effects import Effect
 from baton.core.events import Event
 from baton.core.messages import (
-    ClearCache,
     Hello,
     Load,
     PeerDown,
@@ -212,8 +211,6 @@ class WorkerHost:
                 case Welcome(epoch=epoch) if epoch == self._spec.epoch and self._greeting:
                     self._greeting.cancel()
                     self._greeting = None
-                case ClearCache(generation=generation) if envelope.sender_id == ROUTER:
-                    self._tiers.clear(generation)
                 case Refused(reason=reason):
                     self._refused = reason
                     self.stop()
@@ -292,7 +289,7 @@ class WorkerHost:
                 self._mover.cancel(reservation_id)
             case effects.DigestKV():
                 self._threads.submit(effect)
-            case effects.CopyBlock() | effects.DropBlock():
+            case effects.CopyBlock() | effects.DropBlock() | effects.ClearTiers():
                 self._tiers.perform(effect)
             case effects.Trace():
                 self._trace.record(effect, at_us)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from baton.core import effects
-from baton.core.effects import CopyBlock, DigestChunk, DigestKV, DropBlock, Effect, MoveChunk
+from baton.core.effects import DigestChunk, DigestKV, Effect, MoveChunk, TierOrder
 from baton.core.events import Event, IoQuiesced
 from baton.core.messages import Message
 from baton.core.work import Batch
@@ -81,8 +81,8 @@ class Computes(Protocol):
 class Swaps(Protocol):
     """The lower tiers of a simulated worker."""
 
-    def submit(self, order: CopyBlock | DropBlock) -> None:
-        """Queue a copy or a drop."""
+    def submit(self, order: TierOrder) -> None:
+        """Queue a copy, a drop or a clear."""
 
 
 def perform(
@@ -104,7 +104,7 @@ def perform(
             plane.submit(effect)
         case effects.CancelIo(reservation_id=reservation_id):
             plane.cancel(reservation_id)
-        case effects.CopyBlock() | effects.DropBlock():
+        case effects.CopyBlock() | effects.DropBlock() | effects.ClearTiers():
             tiers.submit(effect)
         case effects.Trace():
             pass

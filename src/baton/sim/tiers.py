@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from baton.core.cache import Tier
-from baton.core.effects import CopyBlock, DropBlock
+from baton.core.effects import ClearTiers, CopyBlock, DropBlock, TierOrder
 from baton.core.events import BlockCopied, TierRecovered
 from baton.sim.arithmetic import Rows, checksum
 
@@ -26,8 +26,10 @@ class DiskFile:
         self.rows = rows
 
 
-Disk = dict[bytes, DiskFile]
-"""The files of one worker, oldest first; they outlive it."""
+class Disk(dict[bytes, DiskFile]):
+    """The files of one worker, oldest first; they outlive it, and so does what was cleared."""
+
+    floor = 0
 
 
 class SimTiers:
@@ -37,22 +39,22 @@ class SimTiers:
         self._worker = worker
         self._disk = disk
         self._host: dict[int, tuple[bytes, int, Rows]] = {}
-        self._queue: deque[CopyBlock | DropBlock] = deque()
+        self._queue: deque[TierOrder] = deque()
         self._running: CopyBlock | None = None
         self.num_copies = 0
 
     def recovered(self) -> TierRecovered | None:
         """What an earlier life left, newest generation only; everything older goes."""
-        generation = max((file.generation for file in self._disk.values()), default=0)
+        generation = max((self._disk.floor, *(file.generation for file in self._disk.values())))
         for name in [n for n, file in self._disk.items() if file.generation < generation]:
             del self._disk[name]
         entries = tuple((name, file.checksum) for name, file in self._disk.items())
-        if not entries:
+        if not entries and not generation:
             return None
         return TierRecovered(tier=Tier.DISK, generation=generation, entries=entries)
 
-    def submit(self, order: CopyBlock | DropBlock) -> None:
-        """Queue a copy or a drop."""
+    def submit(self, order: TierOrder) -> None:
+        """Queue a copy, a drop or a clear."""
         self._queue.append(order)
         self._next()
 
@@ -61,6 +63,8 @@ class SimTiers:
             order = self._queue.popleft()
             if isinstance(order, DropBlock):
                 self._forget(order)
+            elif isinstance(order, ClearTiers):
+                self._disk.floor = max(self._disk.floor, order.generation)
             else:
                 self._begin(order)
 

@@ -23,7 +23,7 @@ from baton.sim.engine import SimEngine
 from baton.sim.faults import ChunkFault, EngineFault
 from baton.sim.orders import perform
 from baton.sim.plane import SimPlane
-from baton.sim.tiers import SimTiers
+from baton.sim.tiers import Disk, SimTiers
 
 if TYPE_CHECKING:
     from baton.sim.world import World
@@ -53,7 +53,7 @@ class SimWorker:
         self.rows: Rows = np.full(shape, garbage, np.int64)
         self.engine = SimEngine(self)
         self.plane = SimPlane(self)
-        self.tiers = SimTiers(self, world.disks.setdefault(worker_id, {}))
+        self.tiers = SimTiers(self, world.disks.setdefault(worker_id, Disk()))
         self.node = Worker(
             worker_id=worker_id,
             ordinal=ordinal,

@@ -10,7 +10,7 @@ from tests.runtime.tiers.tier_rig import LAYOUT, NUM_BLOCKS, model, name, order
 
 from baton.config import load_config
 from baton.core.cache import Tier
-from baton.core.effects import CopyBlock
+from baton.core.effects import ClearTiers, CopyBlock
 from baton.core.events import BlockCopied
 from baton.core.ids import Role
 from baton.engine.pool import Pool
@@ -87,7 +87,7 @@ async def test_the_next_life_finds_what_the_last_one_stored(tmp_path):
     await second.perform(order(2, (DISK, 0), (MEMORY, 5)))
     assert second.block(5) == wanted[name(2)][1]
     assert second.tiers.counters()["tier_disk_loads"] == 1
-    second.tiers.clear(2)
+    second.tiers.perform(ClearTiers(generation=2))
     second.tiers.close()
     third = Life(spec(*disk(tmp_path), epoch=3))
     found = third.tiers.recovered
@@ -118,7 +118,6 @@ async def test_without_tiers_there_is_no_thread_no_segment_and_no_file(tmp_path)
     before = {path.name for path in SHM_DIR.iterdir()}
     life = Life(spec())
     assert (str(life.tiers.capacity), life.tiers.counters()) == ("", {})
-    life.tiers.clear(1)
     assert {path.name for path in SHM_DIR.iterdir()} - before == set()
     life.tiers.close()
 

@@ -7,19 +7,12 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import NamedTuple
 
-from baton.core.effects import CopyBlock, DropBlock
+from baton.core.effects import ClearTiers, CopyBlock, DropBlock, TierOrder
 from baton.core.events import BlockCopied, Event
 from baton.runtime.notice import notice
 from baton.runtime.tiers.copier import TierCopier, is_load
 from baton.runtime.tiers.miss import TierMiss
-
-
-class CacheFloor(NamedTuple):
-    """History of a lower generation was cleared."""
-
-    generation: int
 
 
 class TierThread:
@@ -46,13 +39,13 @@ class TierThread:
         self._done: deque[tuple[BlockCopied, str]] = deque()
         self._is_waking = False
         self.counters: Counter[str] = Counter()
-        self._jobs: queue.SimpleQueue[CopyBlock | DropBlock | CacheFloor | None]
+        self._jobs: queue.SimpleQueue[TierOrder | None]
         self._jobs = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="baton-tiers", daemon=True)
         self._thread.start()
 
-    def submit(self, job: CopyBlock | DropBlock | CacheFloor) -> None:
-        """Queue a copy or a drop. Drops wait their turn too: a name may be stored again behind."""
+    def submit(self, job: TierOrder) -> None:
+        """Queue an order. Drops wait their turn too: a name may be stored again behind."""
         self._jobs.put(job)
 
     def close(self) -> None:
@@ -66,7 +59,7 @@ class TierThread:
             while (job := self._jobs.get()) is not None:
                 if isinstance(job, DropBlock):
                     self._copier.drop(job)
-                elif isinstance(job, CacheFloor):
+                elif isinstance(job, ClearTiers):
                     self._raise_floor(job.generation)
                 elif not self._closing:
                     self._tell(*self._copy(job))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Self
 
 from baton.core.cache import Tier
-from baton.core.effects import CopyBlock, DropBlock
+from baton.core.effects import TierOrder
 from baton.core.events import Event, TierRecovered
 from baton.core.layout import ModelInfo
 from baton.errors import ConfigError
@@ -18,7 +18,7 @@ from baton.runtime.tiers.copier import TierCopier
 from baton.runtime.tiers.disk_tier import DiskTier
 from baton.runtime.tiers.host_tier import HostTier
 from baton.runtime.tiers.memory_tier import MemoryTier
-from baton.runtime.tiers.tier_thread import CacheFloor, TierThread
+from baton.runtime.tiers.tier_thread import TierThread
 
 
 class WorkerTiers:
@@ -75,15 +75,10 @@ class WorkerTiers:
             self._thread = TierThread(self._copier, nbytes, loop, post, lost)
         return self
 
-    def perform(self, effect: CopyBlock | DropBlock) -> None:
+    def perform(self, effect: TierOrder) -> None:
         """Queue it behind what was ordered before."""
         assert self._thread is not None, "the node knows that there is no lower tier"
         self._thread.submit(effect)
-
-    def clear(self, generation: int) -> None:
-        """The router has cleared the cache: what outlives this worker has to remember it."""
-        if self._thread is not None:
-            self._thread.submit(CacheFloor(generation))
 
     def counters(self) -> dict[str, int]:
         """Named outcomes so far."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from baton.core.cache import Tier
-from baton.core.effects import CopyBlock, DropBlock
+from baton.core.effects import CopyBlock, TierOrder
 from baton.core.events import BlockCopied, Event
 from baton.sim.replay.setup import TierSpeeds
 from baton.sim.timeline import Timeline
@@ -26,9 +26,9 @@ class ReplayTiers:
         self._feed = feed
         self._free_us = 0
 
-    def submit(self, order: CopyBlock | DropBlock) -> None:
-        """A copy ends after its time behind those before it; a drop takes none."""
-        if isinstance(order, DropBlock):
+    def submit(self, order: TierOrder) -> None:
+        """A copy ends after its time behind those before it; the others take none."""
+        if not isinstance(order, CopyBlock):
             return
         is_slow = Tier.DISK in (order.source, order.target)
         duration_us = self._disk_us if is_slow else self._host_us
