@@ -25,6 +25,8 @@ class Lives:
         self.num_outages = 0
         """How often a role has lost its last worker that could answer."""
         self.roles: set[str] = set()
+        self.asked_s = 0.0
+        """When the host was asked for what is known now: all earlier is judged by it."""
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -33,13 +35,15 @@ class Lives:
             await asyncio.sleep(_POLL_S)
 
     async def look(self) -> None:
-        """One poll."""
+        """One poll. A life that came and went since the last one ended an outage all the same."""
+        asked_s = time.monotonic()
         state = await self._host.state()
         for worker in state.workers:
             known = self.known.get(worker.worker_id)
             if known is None or worker.epoch > known.epoch:
                 self.known[worker.worker_id] = worker
                 self.roles.add(worker.role)
+                self.down_since_s.pop(worker.role, None)
         now_s = time.monotonic()
         for worker in self.known.values():
             life = (worker.worker_id, worker.epoch)
@@ -52,6 +56,7 @@ class Lives:
             elif role not in self.down_since_s:
                 self.down_since_s[role] = now_s
                 self.num_outages += 1
+        self.asked_s = asked_s
 
     def up(self, role: str = "") -> list[WorkerState]:
         """Workers (of a role) that run now: neither dead nor stopped."""

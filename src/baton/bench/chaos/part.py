@@ -205,9 +205,10 @@ class PartRun:
     async def _catch_lies(self, lives: Lives) -> None:
         seen = 0
         while True:
-            fresh = self._ready.samples[seen:]
-            seen += len(fresh)
-            for sample in fresh:
+            # A busy host may tell late who lives again, so samples wait for what was asked later.
+            samples = self._ready.samples
+            while seen < len(samples) and samples[seen].answered_s <= lives.asked_s:
+                sample, seen = samples[seen], seen + 1
                 for role, since_s in lives.down_since_s.items():
                     if is_lie(sample, since_s):
                         down_s = sample.asked_s - since_s
