@@ -1,0 +1,1 @@
+"""Should prefill be split from decode, and how: search, placement, provisioning, verdicts."""
