@@ -5,11 +5,12 @@ from random import Random
 from msgspec.structs import replace
 
 from baton.core.cache import Milestone
+from baton.sim.faults import Clear
 from baton.sim.plan import Arrival, Plan
 
 
 def with_copies(random: Random, plan: Plan) -> Plan:
-    """Half of the plans that keep answers return them; hot prefixes are soon hot."""
+    """Half of the plans that keep answers return them; hot prefixes are soon hot; some clear."""
     cache = plan.cache
     if cache.milestone is Milestone.DECODE and random.random() < 0.5:
         cache = replace(cache, milestone=Milestone.BIDIRECTIONAL)
@@ -20,7 +21,13 @@ def with_copies(random: Random, plan: Plan) -> Plan:
         max_copies=random.choice([0, 1, 2, 16, 16]),
         copy_timeout_ms=random.choice([50, 500, 10_000, 10_000]),
     )
-    return replace(plan, cache=cache, arrivals=(*plan.arrivals, *_again(random, plan)))
+    plan = replace(plan, cache=cache, arrivals=(*plan.arrivals, *_again(random, plan)))
+    if not plan.scheduled or random.random() < 0.7:
+        return plan
+    clears = [
+        Clear(at_us=random.randrange(plan.fault_end_us)) for _ in range(random.choice([1, 3]))
+    ]
+    return replace(plan, scheduled=(*plan.scheduled, *clears))
 
 
 def _again(random: Random, plan: Plan) -> list[Arrival]:

@@ -55,6 +55,12 @@ class Revoke(_Fault, frozen=True, kw_only=True, tag="revoke"):
     at_us: int
 
 
+class Clear(_Fault, frozen=True, kw_only=True, tag="clear"):
+    """The operator clears the cache: nothing that is held now may be reused."""
+
+    at_us: int
+
+
 class Hang(_Fault, frozen=True, kw_only=True, tag="hang"):
     """A worker's engine answers nothing any more; all else of the process lives on."""
 
@@ -108,7 +114,7 @@ class EngineFault(_Fault, frozen=True, kw_only=True, tag="engine"):
     number: int
 
 
-Scheduled = Crash | Stall | Slow | Partition | Clog | Revoke | Hang | Echo
+Scheduled = Crash | Stall | Slow | Partition | Clog | Revoke | Clear | Hang | Echo
 Counted = MessageFault | ChunkFault | EngineFault
 
 

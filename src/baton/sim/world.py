@@ -20,6 +20,7 @@ from baton.sim.arithmetic import model_info
 from baton.sim.clock import Clock
 from baton.sim.faults import (
     ChunkFault,
+    Clear,
     Clog,
     Counted,
     Crash,
@@ -202,6 +203,8 @@ class World:
                 self.timeline.after(fault.duration_us, lambda: setattr(worker, "slowness", 1))
             case Partition() | Clog():
                 self.network.block(fault)
+            case Clear():
+                self.feed_router(events.CacheCleared())
             case Revoke():
                 self.feed_router(events.RoutesRevoked(reason="drill"))
             case Hang(worker_id=worker_id) if worker_id in self.workers:

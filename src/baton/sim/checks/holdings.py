@@ -44,9 +44,12 @@ class HoldingsAreTrue(Observer):
 
 
 def unheard(world: World) -> list[str]:
-    """Workers some of whose changes the router has not followed yet."""
+    """Workers some of whose changes the router has not followed yet, or that missed a clear."""
     found = []
+    current = world.router.generations.current
     for worker in world.workers.values():
+        if worker.node.context.cache_generation < current:
+            found.append(f"{worker.worker_id} has not heard of the clear of generation {current}")
         feed = world.router.holdings.feed(worker.worker_id)
         told = worker.node.announcer.next_sequence
         if feed is not None and feed.epoch == worker.epoch and feed.next_sequence < told:

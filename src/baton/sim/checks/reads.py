@@ -81,8 +81,8 @@ class TenantsAreApart(Observer):
 
     def __init__(self, truths: Truths) -> None:
         self._truths = truths
-        self._writers: dict[tuple[str, int, int], tuple[str, str]] = {}
-        self._below: dict[bytes, tuple[str, str]] = {}
+        self._writers: dict[tuple[str, int, int], tuple[str, str] | None] = {}
+        self._below: dict[bytes, tuple[str, str] | None] = {}
 
     def _domain(self, request_id: str) -> tuple[str, str]:
         request = self._truths.request(request_id)
@@ -102,7 +102,8 @@ class TenantsAreApart(Observer):
             self._below[order.block_hash] = self._writers[key]
         elif order.target is Tier.MEMORY:
             key = (worker.worker_id, worker.epoch, order.target_slot)
-            self._writers[key] = self._below[order.block_hash]
+            # A file that was torn as its worker died has no writer, and nobody may read it.
+            self._writers[key] = self._below.get(order.block_hash)
 
     def landed(
         self, worker: SimWorker, reservation_id: int, blocks: Sequence[int], nbytes: int
