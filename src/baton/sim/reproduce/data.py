@@ -7,10 +7,10 @@ import msgspec
 
 from baton.errors import ConfigError
 from baton.sim.replay.setup import ReplaySetup
-from baton.sim.simulate.figures import Figures
+from baton.sim.simulate.report import Report
 from baton.sim.simulate.hardware import Machine, MachineCosts
 from baton.sim.simulate.plan import Plan, TraceOptions, read_config
-from baton.sim.simulate.run import simulate_workload
+from baton.sim.simulate.run import simulate
 from baton.sim.simulate.trace import load
 from baton.workload.request import Workload
 
@@ -59,7 +59,7 @@ def run(
     num_blocks: int,
     num_decode_blocks: int = 0,
     workload: Workload | None = None,
-) -> Figures:
+) -> Report:
     """One simulation of a named machine; `cluster` are overrides of the configuration."""
     config = read_config(None, cluster, is_named_hardware=True)
     setup = ReplaySetup.from_config(config, max_model_len=2)
@@ -71,4 +71,4 @@ def run(
         shares_memory=False,
     )
     plan = Plan(trace=options, setup=setup, hardware=machine.name, config_digest=config.digest)
-    return simulate_workload(plan, MachineCosts(machine), workload or load(options))
+    return simulate(plan, MachineCosts(machine), workload or load(options))

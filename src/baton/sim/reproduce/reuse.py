@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from baton.sim.reproduce.check import Check, near
 from baton.sim.reproduce.data import Data, run
-from baton.sim.simulate.figures import Figures
+from baton.sim.simulate.report import Report
 from baton.sim.simulate.hardware import MACHINES
 
 ENDLESS = 300_000
@@ -26,7 +26,7 @@ BLOCK_RATIOS_3M = {"conversation": 0.1355, "synthetic": 0.309}
 
 
 @lru_cache(maxsize=32)
-def hits(data: Data, trace: str, num_blocks: int, eviction: str = "lru") -> Figures:
+def hits(data: Data, trace: str, num_blocks: int, eviction: str = "lru") -> Report:
     """A whole trace through one worker of so many blocks."""
     options = data.options(trace, whole_blocks=True, concurrency=1)
     cluster = ["cluster.prefill=0", "cluster.decode=0", "cluster.mixed=1"]

@@ -11,7 +11,7 @@ import msgspec
 from baton.sim.reproduce.check import Check
 from baton.sim.reproduce.data import TICK_MS, Data, run
 from baton.sim.reproduce.reuse import CACHE_3M, ENDLESS
-from baton.sim.simulate.figures import Figures
+from baton.sim.simulate.report import Report
 from baton.sim.simulate.hardware import machine
 
 CLUSTER = ("cluster.prefill=8", "cluster.decode=1", "cache.milestone=prefill")
@@ -39,7 +39,7 @@ def routed(
     mfu: float,
     link_gbytes_per_s: float = 100.0,
     threshold: float = 2.0,
-) -> Figures:
+) -> Report:
     """A whole trace through eight prefill nodes with 3M tokens of cache each."""
     return run(
         data.options(trace, tick_ms=TICK_MS[trace]),
@@ -53,7 +53,7 @@ def routed(
     )
 
 
-def mean_ttft_s(figures: Figures) -> float:
+def mean_ttft_s(figures: Report) -> float:
     """Mean over the requests that completed, which all have to."""
     mean_ms = figures.latency["mean_ttft_ms"]
     assert mean_ms is not None and figures.num_completed == figures.num_requests

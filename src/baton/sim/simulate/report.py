@@ -1,68 +1,117 @@
-"""What `baton simulate` prints."""
+"""What a simulation found, as plain values; equal plans give equal figures."""
 
-from rich.console import Console
-from rich.table import Table
+from collections import Counter
+from collections.abc import Sequence
 
-from baton.sim.simulate.figures import Figures
+import msgspec
 
-_PERCENTS = ("mean", "p50", "p90", "p99")
+from baton.goodput.attainment import Attainment
+from baton.goodput.record import Outcome, RequestRecord
+from baton.sim.replay.client import ReplayCounts
+from baton.workload.request import Workload
 
 
-def print_figures(figures: Figures, console: Console, wall_s: float) -> None:
-    """Tables for a person; the last line is the only one that depends on this machine."""
+class Reuse(msgspec.Struct, frozen=True, kw_only=True):
+    """Prompt rows that workers did not compute, of all rows of prompts that were served.
 
-    def say(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    Counted on the trace's own lengths, so that rounded prompts do not change what a row is.
+    """
 
-    say(f"trace      {figures.workload}")
-    for note in figures.notes:
-        say(f"           {note}")
-    say(f"hardware   {figures.hardware}")
-    say(f"routes     {figures.policy}; configuration {figures.config_digest}")
-    refused = "".join(f"; {num} {code}" for code, num in figures.failures.items())
-    say(f"requests   {figures.num_completed} of {figures.num_requests} done{refused}")
-    num_too_large = figures.failures.get("too_large", 0)
-    if num_too_large:
-        say(
-            f"WARNING    {num_too_large} of {figures.num_requests} requests could not be held "
-            f"(longer than a worker's K/V memory or --max-model-len); all figures are of the other "
-            f"{figures.num_requests - num_too_large}: give more --cache-tokens or --blocks"
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    num_prompt_blocks: int
+    """A partly filled last block counts as one."""
+    num_cached_blocks: int
+
+    @property
+    def token_ratio(self) -> float:
+        """Cached rows of all rows."""
+        return self.num_cached_tokens / self.num_prompt_tokens if self.num_prompt_tokens else 0.0
+
+    @property
+    def block_ratio(self) -> float:
+        """Cached blocks of all blocks."""
+        return self.num_cached_blocks / self.num_prompt_blocks if self.num_prompt_blocks else 0.0
+
+
+def reuse_of(
+    workload: Workload,
+    records: Sequence[RequestRecord],
+    num_cached_tokens: Sequence[int],
+    block_size: int,
+) -> Reuse:
+    """Over the requests that completed."""
+    sums: Counter[str] = Counter()
+    for wanted, record, cached in zip(workload.requests, records, num_cached_tokens, strict=True):
+        if record.outcome is not Outcome.COMPLETED:
+            continue
+        sums["tokens"] += wanted.num_prompt_tokens
+        sums["cached"] += min(cached, wanted.num_prompt_tokens)
+        sums["blocks"] += -(-wanted.num_prompt_tokens // block_size)
+        sums["cached blocks"] += cached // block_size
+    return Reuse(
+        num_prompt_tokens=sums["tokens"],
+        num_cached_tokens=sums["cached"],
+        num_prompt_blocks=sums["blocks"],
+        num_cached_blocks=sums["cached blocks"],
+    )
+
+
+class WorkerShare(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker's part of the work."""
+
+    worker_id: str
+    num_blocks: int
+    num_steps: int
+    busy: float
+    """Share of the virtual time in which its engine computed."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that `--json` writes."""
+
+    workload: str
+    notes: tuple[str, ...]
+    hardware: str
+    config_digest: str
+    policy: str
+    num_requests: int
+    num_completed: int
+    failures: dict[str, int]
+    """Requests without an answer, by the code of the refusal or failure."""
+    latency: dict[str, float | None]
+    """Under the names of `vllm bench serve`, in milliseconds; None without an observation."""
+    reuse: Reuse
+    token_hit_ratio: float
+    block_hit_ratio: float
+    moved_nbytes: dict[str, int]
+    """K/V bytes between workers by what moved them."""
+    workers: tuple[WorkerShare, ...]
+    decisions: dict[str, int]
+    counters: dict[str, int]
+    virtual_s: float
+    num_events: int
+    attainment: Attainment | None = None
+
+
+def failures_of(records: Sequence[RequestRecord]) -> dict[str, int]:
+    """By code, in the order of their names."""
+    codes = Counter(
+        record.error.partition(":")[0]
+        for record in records
+        if record.outcome is not Outcome.COMPLETED
+    )
+    return dict(sorted(codes.items()))
+
+
+def worker_shares(counts: ReplayCounts, num_blocks: dict[str, int]) -> tuple[WorkerShare, ...]:
+    """Every worker, in start order."""
+    return tuple(
+        WorkerShare(
+            worker_id=worker_id,
+            num_blocks=num_blocks[worker_id],
+            num_steps=counts.num_steps[worker_id],
+            busy=counts.busy_us[worker_id] / counts.duration_us if counts.duration_us else 0.0,
         )
-    console.print(_latencies(figures))
-    if figures.attainment is not None:
-        attainment = figures.attainment
-        met = ", ".join(f"{name} {one.value:.3f}" for name, one in attainment.phases.items())
-        say(f"attainment joint {attainment.joint.value:.3f} ({met}): {attainment.describe()}")
-    reuse = figures.reuse
-    say(
-        f"reuse      {reuse.token_ratio:.4f} of {reuse.num_prompt_tokens} prompt rows, "
-        f"{reuse.block_ratio:.4f} of {reuse.num_prompt_blocks} blocks"
+        for worker_id in counts.num_steps
     )
-    moved = ", ".join(
-        f"{nbytes / 1e9:.3f} GB by {what}" for what, nbytes in figures.moved_nbytes.items()
-    )
-    say(f"moved      {moved or 'nothing'}")
-    routes = ", ".join(f"{num} {reason}" for reason, num in figures.decisions.items())
-    say(f"decisions  {routes or 'none'}")
-    console.print(_workers(figures))
-    say(
-        f"simulated  {figures.virtual_s:.1f} s in {wall_s:.1f} s: {figures.num_events} events, "
-        f"{figures.num_events / max(wall_s, 1e-9):.0f}/s"
-    )
-
-
-def _latencies(figures: Figures) -> Table:
-    table = Table("ms", *_PERCENTS, box=None, pad_edge=False)
-    for name in ("ttft", "tpot"):
-        values = [figures.latency[f"{percent}_{name}_ms"] for percent in _PERCENTS]
-        table.add_row(name.upper(), *("-" if one is None else f"{one:.2f}" for one in values))
-    return table
-
-
-def _workers(figures: Figures) -> Table:
-    table = Table("worker", "blocks", "steps", "busy", box=None, pad_edge=False)
-    for worker in figures.workers:
-        table.add_row(
-            worker.worker_id, f"{worker.num_blocks}", f"{worker.num_steps}", f"{worker.busy:.3f}"
-        )
-    return table

@@ -1,35 +1,54 @@
-"""Run a plan, or a workload that was made in another way, and sum up what happened."""
+"""Run a plan on a workload, by the production nodes or by the fast host, and sum up."""
 
 import msgspec
 
 from baton.goodput.attainment import judge
 from baton.goodput.percentiles import latency_summary
-from baton.goodput.record import Outcome
+from baton.goodput.record import Outcome, RequestRecord
+from baton.sim.replay.client import ReplayCounts
 from baton.sim.replay.costs import Costs
 from baton.sim.replay.replay import replay_counted
 from baton.sim.replay.setup import ReplaySetup
-from baton.sim.simulate.figures import Figures, failures_of, reuse_of, worker_shares
 from baton.sim.simulate.plan import Plan
-from baton.sim.simulate.trace import in_whole_blocks, load
+from baton.sim.simulate.report import Report, failures_of, reuse_of, worker_shares
+from baton.sim.simulate.trace import in_whole_blocks
 from baton.workload.request import Workload
 
 
-def simulate(plan: Plan, costs: Costs) -> Figures:
-    """Raises ConfigError for a trace or a deployment that cannot be simulated."""
-    return simulate_workload(plan, costs, load(plan.trace))
+def simulate(plan: Plan, costs: Costs, workload: Workload) -> Report:
+    """The production nodes on the simulated host.
+
+    The plan's trace options say how the requests are served. Raises ConfigError for a workload or
+    a deployment that cannot be simulated.
+    """
+    return simulate_each(plan, costs, workload)[0]
 
 
-def simulate_workload(plan: Plan, costs: Costs, workload: Workload) -> Figures:
-    """The same with requests at hand; the plan's trace options say how they are served."""
+def simulate_each(
+    plan: Plan, costs: Costs, workload: Workload
+) -> tuple[Report, list[RequestRecord]]:
+    """The report, and the records that it sums up."""
     served = in_whole_blocks(workload) if plan.trace.whole_blocks else workload
-    setup = _fitting(plan, served)
+    setup = fitting(plan, served)
     records, counts = replay_counted(served, setup, costs, concurrency=plan.trace.concurrency)
+    return _report(plan, costs, (workload, served), setup, records, counts), records
+
+
+def _report(
+    plan: Plan,
+    costs: Costs,
+    workloads: tuple[Workload, Workload],
+    setup: ReplaySetup,
+    records: list[RequestRecord],
+    counts: ReplayCounts,
+) -> Report:
+    workload, served = workloads
     reuse = reuse_of(workload, records, counts.num_cached_tokens, setup.worker.block_size)
     blocks = {
         worker_id: setup.pool_blocks(costs, role)
         for worker_id, role in zip(setup.worker_ids, setup.roles, strict=True)
     }
-    return Figures(
+    return Report(
         workload=workload.source,
         notes=served.notes,
         hardware=plan.hardware,
@@ -52,7 +71,7 @@ def simulate_workload(plan: Plan, costs: Costs, workload: Workload) -> Figures:
     )
 
 
-def _fitting(plan: Plan, served: Workload) -> ReplaySetup:
+def fitting(plan: Plan, served: Workload) -> ReplaySetup:
     """With a context for the longest request, where the plan names none."""
     longest = max(one.num_prompt_tokens + max(1, one.num_output_tokens) for one in served.requests)
     return msgspec.structs.replace(plan.setup, max_model_len=plan.max_model_len or longest)
