@@ -7,9 +7,9 @@ import msgspec
 
 from baton.errors import ConfigError
 from baton.sim.replay.setup import ReplaySetup
-from baton.sim.simulate.report import Report
 from baton.sim.simulate.hardware import Machine, MachineCosts
 from baton.sim.simulate.plan import Plan, TraceOptions, read_config
+from baton.sim.simulate.report import Report
 from baton.sim.simulate.run import simulate
 from baton.sim.simulate.trace import load
 from baton.workload.request import Workload

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from baton.sim.reproduce.check import Check, near
 from baton.sim.reproduce.data import Data, run
-from baton.sim.simulate.report import Report
 from baton.sim.simulate.hardware import MACHINES
+from baton.sim.simulate.report import Report
 
 ENDLESS = 300_000
 """More blocks than either trace has different ones."""

@@ -11,8 +11,8 @@ import msgspec
 from baton.sim.reproduce.check import Check
 from baton.sim.reproduce.data import TICK_MS, Data, run
 from baton.sim.reproduce.reuse import CACHE_3M, ENDLESS
-from baton.sim.simulate.report import Report
 from baton.sim.simulate.hardware import machine
+from baton.sim.simulate.report import Report
 
 CLUSTER = ("cluster.prefill=8", "cluster.decode=1", "cache.milestone=prefill")
 """Decode keeps no history: the published caches are those of the prefill nodes."""
