@@ -15,10 +15,14 @@ from baton.goodput.slowdown import TBT, SlowdownTargets, judge_slowdowns
 TARGETS = SlowdownTargets()
 
 
-def judged(ttft=1.0, tbt=1.0, e2e=1.0, num=100, **arrays):
+def judged(ttft=1.0, tbt=1.0, e2e=1.0):
+    """Of 100 requests with equal slowdowns, or of those of an array."""
     every = {"ttft": ttft, "tbt": tbt, "e2e": e2e}
-    values = {name: np.full(num, value, np.float64) for name, value in every.items()}
-    return judge_slowdowns(values | arrays, TARGETS, TBT.PER_GAP)
+    values = {
+        name: value if isinstance(value, np.ndarray) else np.full(100, value)
+        for name, value in every.items()
+    }
+    return judge_slowdowns(values, TARGETS, TBT.PER_GAP)
 
 
 def test_all_nine_hold_at_the_speed_of_an_idle_machine():
