@@ -71,7 +71,8 @@ def _least(rows: Rows, cost_of: CostOf) -> Rows:
     """By cost, then by rows handed on, then the one with fewer rows in front."""
     handed = np.cumsum(rows, axis=1)[:, :-1].sum(axis=1)
     order = np.lexsort((*rows.T[::-1], handed, cost_of(rows)))
-    return rows[order[0]]
+    best: Rows = rows[order[0]]
+    return best
 
 
 def _check(num_rows: int, num_processes: int, stride: int, finest: int) -> None:
