@@ -56,8 +56,8 @@ chaos: setup ## inject faults into a real deployment under load and judge every 
 effects: setup ## measure what handing K/V over does on this machine (ARGS="--only x7,x11")
 	$(RUN)/python -m baton.bench.effects --model $(MODEL) $(ARGS)
 
-reproduce: setup ## published reuse and routing results through the production nodes (ARGS="--only r16,r18 --data DIR")
-	$(RUN)/python -m baton.sim.reproduce $(ARGS)
+reproduce: setup ## published results run again, planning and reuse; resumable (ARGS="--only r1,r16 --data DIR --state FILE")
+	$(RUN)/python -m baton.planner.reproduce $(ARGS)
 
 profile: setup ## measure what steps cost on this machine and fit a service profile
 	$(RUN)/baton profile --model $(MODEL) $(ARGS)
