@@ -197,7 +197,9 @@ def _leaves_attention(quantised: Mapping[str, Any]) -> bool:
 
 def _compressed(reader: _Reader, quantised: Mapping[str, Any]) -> dict[str, float]:
     groups = quantised.get("config_groups")
-    first = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
+    first: Mapping[str, Any] = {}
+    if isinstance(groups, Mapping) and groups:
+        first = next(iter(groups.values()))
     weights = first.get("weights") or {}
     bits, group = weights.get("num_bits"), weights.get("group_size") or 0
     if not isinstance(bits, int):

@@ -146,9 +146,7 @@ def _systems() -> dict[str, System]:
 
 @cache
 def _names() -> dict[str, str]:
-    return {
-        _key(one): name for name, others in system_names().items() for one in (name, *others)
-    }
+    return {_key(one): name for name, others in system_names().items() for one in (name, *others)}
 
 
 def _key(name: str) -> str:
