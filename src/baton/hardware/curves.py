@@ -17,7 +17,16 @@ import msgspec
 import numpy as np
 
 from baton.errors import ConfigError
-from baton.hardware.evaluate import Floats, Packed, PackedSide, pack_grid, pack_line, step_us
+from baton.hardware.evaluate import (
+    DECODE_GRID,
+    PREFILL_ATTENTION,
+    PREFILL_ROWS,
+    ROWS,
+    Floats,
+    Packed,
+    Packer,
+    step_us,
+)
 from baton.policy.phase_cost import PrefillRows
 
 
@@ -82,23 +91,15 @@ class StepSide(msgspec.Struct, frozen=True, kw_only=True):
         for name in _CONSTANTS:
             _check_finite(name, (getattr(self, name),))
 
-    def packed(self) -> PackedSide:
-        """As arrays."""
-        line, grid = self.rows, self.prefill_attention
-        own, decode = self.prefill_rows, self.decode_grid
-        return PackedSide(
-            self.step_us,
-            self.prefill_us,
-            self.chunk_us,
-            self.pair_us,
-            self.gathered_us,
-            self.decode_us,
-            self.decode_row_us,
-            self.decode_token_us,
-            pack_line(line.knots, line.values_us) if line else pack_line((), ()),
-            pack_line(own.knots, own.values_us) if own else pack_line((), ()),
-            pack_grid(grid.x, grid.y, grid.values_us) if grid else pack_grid((), (), ()),
-            pack_grid(decode.x, decode.y, decode.values_us) if decode else pack_grid((), (), ()),
+    def pack(self, packer: Packer, number: int) -> None:
+        """As this side of a set of curves."""
+        lines = {ROWS: self.rows, PREFILL_ROWS: self.prefill_rows}
+        grids = {PREFILL_ATTENTION: self.prefill_attention, DECODE_GRID: self.decode_grid}
+        packer.add_side(
+            number,
+            [getattr(self, name) for name in _CONSTANTS],
+            {place: (one.knots, one.values_us) for place, one in lines.items() if one},
+            {place: (one.x, one.y, one.values_us) for place, one in grids.items() if one},
         )
 
 
@@ -144,22 +145,23 @@ class StepCurves(msgspec.Struct, frozen=True, kw_only=True):
         _check_finite("mixed_factor", (self.mixed_factor,))
 
     def packed(self) -> Packed:
-        """As arrays, for compiled loops."""
-        first = self.sides[0].packed()
-        second = self.sides[1].packed() if len(self.sides) > 1 else StepSide().packed()
+        """As an array, for compiled loops."""
         domain = self.domain
-        return Packed(
-            first,
-            second,
-            len(self.sides),
-            self.mixed_factor,
-            self.mixed_as_prefill,
-            self.pipeline,
-            domain.max_rows,
-            domain.max_visible,
-            domain.max_decodes,
-            domain.max_context,
+        packer = Packer(
+            (
+                len(self.sides),
+                self.mixed_factor,
+                self.mixed_as_prefill,
+                self.pipeline,
+                domain.max_rows,
+                domain.max_visible,
+                domain.max_decodes,
+                domain.max_context,
+            )
         )
+        for number, side in enumerate(self.sides):
+            side.pack(packer, number)
+        return packer.packed()
 
     def step_us(self, prefills: Sequence[PrefillRows], visible_lengths: Sequence[int]) -> float:
         """Time of one stage of one step; a step without rows takes none."""

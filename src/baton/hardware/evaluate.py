@@ -1,4 +1,8 @@
-"""Step curves as flat arrays, and their value: the inner loop of every fast simulation."""
+"""Step curves as one flat array, and their value: the inner loop of every fast simulation.
+
+An array holds one set of curves behind another, each from its own `start`: a head, two sides of
+constants and places, then the knots and values that the places name (relative to `start`).
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,73 +15,64 @@ from baton.compiled import compiled
 Floats = NDArray[np.float64]
 
 
-class PackedLine(NamedTuple):
-    """Knots and values; empty for a curve that is not there."""
-
-    x: Floats
-    y: Floats
-
-
-class PackedGrid(NamedTuple):
-    """Knots of both axes, and values with one row for each x."""
-
-    x: Floats
-    y: Floats
-    z: Floats
-
-
-class PackedSide(NamedTuple):
-    """`curves.StepSide`, field by field."""
-
-    step_us: float
-    prefill_us: float
-    chunk_us: float
-    pair_us: float
-    gathered_us: float
-    decode_us: float
-    decode_row_us: float
-    decode_token_us: float
-    rows: PackedLine
-    prefill_rows: PackedLine
-    prefill_attention: PackedGrid
-    decode_grid: PackedGrid
-
-
 class Packed(NamedTuple):
-    """`curves.StepCurves`, field by field."""
+    """`curves.StepCurves` in an array, from an index on."""
 
-    first: PackedSide
-    second: PackedSide
-    num_sides: int
-    mixed_factor: float
-    mixed_as_prefill: bool
-    pipeline: int
-    max_rows: float
-    max_visible: float
-    max_decodes: float
-    max_context: float
+    values: Floats
+    start: int
 
 
-def pack_line(knots: Sequence[float], values: Sequence[float]) -> PackedLine:
-    """As arrays."""
-    return PackedLine(np.array(knots, np.float64), np.array(values, np.float64))
+NUM_SIDES, MIXED_FACTOR, MIXED_AS_PREFILL, PIPELINE = 0, 1, 2, 3
+MAX_ROWS, MAX_VISIBLE, MAX_DECODES, MAX_CONTEXT = 4, 5, 6, 7
+HEAD_SIZE = 8
+# Of one side, from its first entry on.
+STEP, PREFILL, CHUNK, PAIR, GATHERED, DECODE, DECODE_ROW, DECODE_TOKEN = 0, 1, 2, 3, 4, 5, 6, 7
+ROWS, PREFILL_ROWS, PREFILL_ATTENTION, DECODE_GRID = 8, 10, 12, 15
+"""Lines are a place and a number of knots; grids a place and two numbers."""
+SIDE_SIZE = 18
+
+Line = tuple[Sequence[float], Sequence[float]]
+Grid = tuple[Sequence[float], Sequence[float], Sequence[Sequence[float]]]
 
 
-def pack_grid(
-    x: Sequence[float], y: Sequence[float], values: Sequence[Sequence[float]]
-) -> PackedGrid:
-    """As arrays."""
-    z = np.array(values, np.float64).reshape(len(x), len(y))
-    return PackedGrid(np.array(x, np.float64), np.array(y, np.float64), z)
+class Packer:
+    """Lays one set of curves into a list of numbers."""
+
+    def __init__(self, head: Sequence[float]) -> None:
+        assert len(head) == HEAD_SIZE
+        self._values = [float(one) for one in head] + [0.0] * (2 * SIDE_SIZE)
+
+    def add_side(
+        self, side: int, constants: Sequence[float], lines: dict[int, Line], grids: dict[int, Grid]
+    ) -> None:
+        """Constants in the order of their names; lines and grids by the place that names them."""
+        values, first = self._values, HEAD_SIZE + side * SIDE_SIZE
+        values[first : first + len(constants)] = [float(one) for one in constants]
+        for place, (knots, heights) in lines.items():
+            values[first + place : first + place + 2] = [len(values), len(knots)]
+            values += [*knots, *heights]
+        for place, (x, y, rows) in grids.items():
+            values[first + place : first + place + 3] = [len(values), len(x), len(y)]
+            values += [*x, *y, *(height for row in rows for height in row)]
+
+    def packed(self) -> Packed:
+        """From index 0 on."""
+        return Packed(np.array(self._values, np.float64), 0)
+
+
+def stack(curves: Sequence[Packed]) -> tuple[Floats, NDArray[np.int64]]:
+    """Several sets behind one another, and where each starts."""
+    starts = np.cumsum([0, *(len(one.values) for one in curves)])[:-1]
+    return np.concatenate([one.values for one in curves]), starts.astype(np.int64)
 
 
 @compiled
-def _cell(knots: Floats, at: float) -> int:
+def _cell(values: Floats, first: int, num_knots: int, at: float) -> int:
     """The piece that holds a place, the first or last one for a place outside."""
-    low, high = 0, len(knots) - 1
+    low, high = 0, num_knots - 1
     while high - low > 1:
         middle = (low + high) // 2
-        if knots[middle] <= at:
+        if values[first + middle] <= at:
             low = middle
         else:
             high = middle
@@ -85,78 +80,88 @@ def _cell(knots: Floats, at: float) -> int:
 
 
 @compiled
-def line_us(line: PackedLine, at: float) -> float:
+def line_us(curves: Packed, at_place: int, at: float) -> float:
     """Of a line, never below 0; 0 of one that is not there."""
-    if len(line.x) == 0:
+    values, num_knots = curves.values, int(curves.values[at_place + 1])
+    if num_knots == 0:
         return 0.0
-    if len(line.x) == 1:
-        return float(line.y[0])
-    i = _cell(line.x, at)
-    share = (at - line.x[i]) / (line.x[i + 1] - line.x[i])
-    return float(max(0.0, line.y[i] + share * (line.y[i + 1] - line.y[i])))
+    x = curves.start + int(values[at_place])
+    y = x + num_knots
+    if num_knots == 1:
+        return float(values[y])
+    i = _cell(values, x, num_knots, at)
+    share = (at - values[x + i]) / (values[x + i + 1] - values[x + i])
+    return float(max(0.0, values[y + i] + share * (values[y + i + 1] - values[y + i])))
 
 
 @compiled
-def grid_us(grid: PackedGrid, x: float, y: float) -> float:
+def grid_us(curves: Packed, at_place: int, at_x: float, at_y: float) -> float:
     """Of a grid, never below 0; 0 of one that is not there."""
-    num_x, num_y = len(grid.x), len(grid.y)
+    values = curves.values
+    num_x, num_y = int(values[at_place + 1]), int(values[at_place + 2])
     if num_x == 0:
         return 0.0
+    x = curves.start + int(values[at_place])
+    y, z = x + num_x, x + num_x + num_y
     i = j = 0
     share_x = share_y = 0.0
     if num_x > 1:
-        i = _cell(grid.x, x)
-        share_x = (x - grid.x[i]) / (grid.x[i + 1] - grid.x[i])
+        i = _cell(values, x, num_x, at_x)
+        share_x = (at_x - values[x + i]) / (values[x + i + 1] - values[x + i])
     if num_y > 1:
-        j = _cell(grid.y, y)
-        share_y = (y - grid.y[j]) / (grid.y[j + 1] - grid.y[j])
-    i_next, j_next = min(i + 1, num_x - 1), min(j + 1, num_y - 1)
-    low = grid.z[i, j] + share_y * (grid.z[i, j_next] - grid.z[i, j])
-    high = grid.z[i_next, j] + share_y * (grid.z[i_next, j_next] - grid.z[i_next, j])
-    return float(max(0.0, low + share_x * (high - low)))
+        j = _cell(values, y, num_y, at_y)
+        share_y = (at_y - values[y + j]) / (values[y + j + 1] - values[y + j])
+    low = z + i * num_y + j
+    high = z + min(i + 1, num_x - 1) * num_y + j
+    step = 1 if j + 1 < num_y else 0
+    at_low = values[low] + share_y * (values[low + step] - values[low])
+    at_high = values[high] + share_y * (values[high + step] - values[high])
+    return float(max(0.0, at_low + share_x * (at_high - at_low)))
 
 
 @compiled
 def _prefill_us(
-    side: PackedSide, rows: Floats, visible: Floats, num_chunks: int, extra_rows: float
+    curves: Packed, side: int, rows: Floats, visible: Floats, num_chunks: int, extra_rows: float
 ) -> float:
-    total = side.prefill_us + side.chunk_us * num_chunks
+    values = curves.values
+    total = values[side + PREFILL] + values[side + CHUNK] * num_chunks
     num_rows = extra_rows
     for k in range(num_chunks):
         n, v = rows[k], visible[k]
         num_rows += n
-        total += side.pair_us * (n * v + 0.5 * n * (n + 1.0)) + side.gathered_us * (n + v)
-        total += grid_us(side.prefill_attention, n, v)
-    return total + line_us(side.prefill_rows, num_rows)
-
-
-@compiled
-def _decode_us(side: PackedSide, num_decodes: int, num_seen: float) -> float:
-    total = side.decode_us + side.decode_row_us * num_decodes + side.decode_token_us * num_seen
-    return total + grid_us(side.decode_grid, float(num_decodes), num_seen / num_decodes)
+        total += values[side + PAIR] * (n * v + 0.5 * n * (n + 1.0))
+        total += values[side + GATHERED] * (n + v)
+        total += grid_us(curves, side + PREFILL_ATTENTION, n, v)
+    return float(total + line_us(curves, side + PREFILL_ROWS, num_rows))
 
 
 @compiled
 def _side_us(
-    side: PackedSide,
+    curves: Packed,
+    side: int,
     rows: Floats,
     visible: Floats,
     num_chunks: int,
     num_decodes: int,
     num_seen: float,
-    mixed_as_prefill: bool,
 ) -> float:
+    values = curves.values
     num_rows = float(num_decodes)
     for k in range(num_chunks):
         num_rows += rows[k]
-    total = side.step_us + line_us(side.rows, num_rows)
-    if num_chunks > 0 and num_decodes > 0 and mixed_as_prefill:
-        return total + _prefill_us(side, rows, visible, num_chunks, float(num_decodes))
+    total = values[side + STEP] + line_us(curves, side + ROWS, num_rows)
+    is_mixed = num_chunks > 0 and num_decodes > 0
+    if is_mixed and values[curves.start + MIXED_AS_PREFILL] > 0.0:
+        extra = float(num_decodes)
+        return float(total + _prefill_us(curves, side, rows, visible, num_chunks, extra))
     if num_chunks > 0:
-        total += _prefill_us(side, rows, visible, num_chunks, 0.0)
+        total += _prefill_us(curves, side, rows, visible, num_chunks, 0.0)
     if num_decodes > 0:
-        total += _decode_us(side, num_decodes, num_seen)
-    return total
+        total += values[side + DECODE] + values[side + DECODE_ROW] * num_decodes
+        total += values[side + DECODE_TOKEN] * num_seen
+        context = num_seen / num_decodes
+        total += grid_us(curves, side + DECODE_GRID, float(num_decodes), context)
+    return float(total)
 
 
 @compiled
@@ -171,14 +176,15 @@ def step_us(
     """One stage of a step of the first `num_chunks` chunks and `num_decodes` decode rows."""
     if num_chunks == 0 and num_decodes == 0:
         return 0.0
-    mixed = curves.mixed_as_prefill
-    total = _side_us(curves.first, rows, visible, num_chunks, num_decodes, num_seen, mixed)
-    if curves.num_sides > 1:
-        other = _side_us(curves.second, rows, visible, num_chunks, num_decodes, num_seen, mixed)
-        total = max(total, other)
+    values, head = curves.values, curves.start
+    total = 0.0
+    for number in range(int(values[head + NUM_SIDES])):
+        side = head + HEAD_SIZE + number * SIDE_SIZE
+        time_us = _side_us(curves, side, rows, visible, num_chunks, num_decodes, num_seen)
+        total = max(total, time_us)
     if num_chunks > 0 and num_decodes > 0:
-        total *= curves.mixed_factor
-    return total
+        total *= values[head + MIXED_FACTOR]
+    return float(total)
 
 
 @compiled
@@ -186,8 +192,10 @@ def is_outside(
     curves: Packed, num_rows: float, longest: float, num_decodes: int, num_seen: float
 ) -> bool:
     """Whether a step leaves what was measured; `longest` is the largest v + n of its chunks."""
-    if num_rows > curves.max_rows or longest > curves.max_visible:
+    values, head = curves.values, curves.start
+    if num_rows > values[head + MAX_ROWS] or longest > values[head + MAX_VISIBLE]:
         return True
-    return num_decodes > 0 and (
-        num_decodes > curves.max_decodes or num_seen / num_decodes > curves.max_context
-    )
+    if num_decodes == 0:
+        return False
+    context = num_seen / num_decodes
+    return num_decodes > values[head + MAX_DECODES] or context > values[head + MAX_CONTEXT]
