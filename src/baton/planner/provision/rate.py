@@ -1,0 +1,147 @@
+"""The highest rate that a fleet serves within the nine bounds, once for each seed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from baton.errors import ConfigError
+from baton.goodput.interval import Estimate
+from baton.goodput.slowdown import Bound
+from baton.goodput.student import student_mean
+from baton.planner.provision.fleet import Fleet
+from baton.planner.provision.probe import Probe, Prober
+
+MIN_SEEDS = 3
+MAX_STEPS = 1 << 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Rates are whole multiples of `step_per_s`: answers of different fleets are comparable."""
+
+    step_per_s: float
+    lowest_per_s: float = 0.0
+    """Where the search begins; 0: at one step."""
+
+    def __post_init__(self) -> None:
+        if not self.step_per_s > 0 or self.lowest_per_s < 0:
+            raise ConfigError(
+                f"rates in steps of {self.step_per_s} from {self.lowest_per_s}: steps above 0"
+            )
+
+    def rate(self, step: int) -> float:
+        """Of so many steps."""
+        return step * self.step_per_s
+
+    @property
+    def first(self) -> int:
+        """The lowest number of steps."""
+        return max(1, round(self.lowest_per_s / self.step_per_s))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedRate:
+    """The highest rate that passed with one seed's requests, and why not more."""
+
+    seed: int
+    rate_per_s: float
+    """0 when even the lowest rate fails."""
+    binding: Bound
+    """What broke at the next step of the grid."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetRate:
+    """A fleet's highest rate over seeds."""
+
+    fleet: Fleet
+    rate: Estimate
+    """The mean over seeds, with Student's interval."""
+    step_per_s: float
+    seeds: tuple[SeedRate, ...]
+
+    @property
+    def sure_per_s(self) -> float:
+        """The rate at which every seed passes."""
+        return min(one.rate_per_s for one in self.seeds)
+
+    @property
+    def binding(self) -> str:
+        """The bounds that broke first, the most frequent first."""
+        names = [one.binding.name for one in self.seeds]
+        ordered = sorted(set(names), key=lambda name: (-names.count(name), name))
+        return ", ".join(ordered)
+
+    def __str__(self) -> str:
+        return f"{self.fleet}: {self.rate}/s, {self.binding} binds"
+
+
+def highest_rate(
+    prober: Prober, fleet: Fleet, grid: Grid, seeds: Sequence[int], near_per_s: float = 0.0
+) -> FleetRate:
+    """Doubling from the lowest rate (or about one that is expected), then bisection on the grid.
+
+    It assumes that a rate above one that fails fails too.
+    """
+    check_seeds(seeds)
+    found = []
+    start = max(grid.first, round(near_per_s / grid.step_per_s))
+    for seed in seeds:
+
+        def at(step: int, seed: int = seed) -> Probe:
+            return prober.probe(fleet, grid.rate(step), seed)
+
+        step, failed = _search(at, grid.first, start)
+        found.append(
+            SeedRate(seed=seed, rate_per_s=grid.rate(step), binding=failed.verdict.binding)
+        )
+        start = max(grid.first, step)
+    return FleetRate(
+        fleet=fleet,
+        rate=student_mean([one.rate_per_s for one in found]),
+        step_per_s=grid.step_per_s,
+        seeds=tuple(found),
+    )
+
+
+def _search(probe: Callable[[int], Probe], lowest: int, start: int) -> tuple[int, Probe]:
+    """The last step that passes (0: none does), and the probe of the next one, which fails."""
+    passing, failing = _bracket(probe, lowest, start)
+    while passing and failing - passing > 1:
+        middle = (passing + failing) // 2
+        if probe(middle).passes:
+            passing = middle
+        else:
+            failing = middle
+    return passing, probe(failing)
+
+
+def _bracket(probe: Callable[[int], Probe], lowest: int, start: int) -> tuple[int, int]:
+    """A step that passes (0: none) and one that fails, by strides that double away from `start`."""
+    passing, failing, step, stride = 0, 0, start, 1
+    while not (passing and failing) and failing != lowest:
+        if probe(step).passes:
+            passing = step
+            step += stride
+        else:
+            failing = step
+            step = max(lowest, step - stride)
+        stride *= 2
+        if step > MAX_STEPS * lowest:
+            raise ConfigError(
+                f"still passes at step {passing} of a grid that begins at {lowest}; use larger ones"
+            )
+    return passing, failing
+
+
+def meets(prober: Prober, fleet: Fleet, rate_per_s: float, seeds: Sequence[int]) -> bool:
+    """Whether every seed passes at this rate; stops at the first that does not."""
+    return all(prober.probe(fleet, rate_per_s, seed).passes for seed in seeds)
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """An interval needs some."""
+    if len(seeds) < MIN_SEEDS or len(set(seeds)) != len(seeds):
+        raise ConfigError(
+            f"seeds = {tuple(seeds)}: give at least {MIN_SEEDS} different ones, or there is no "
+            "interval"
+        )
