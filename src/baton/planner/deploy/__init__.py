@@ -1,0 +1,1 @@
+"""Ready deployments of a plan: Baton's configuration, vLLM commands, Kubernetes manifests."""

@@ -1,0 +1,68 @@
+"""An arm as a configuration of `baton serve`."""
+
+import msgspec
+
+from baton.config import BatonConfig, load_config
+from baton.core.ids import Role
+from baton.core.knobs import knobs_of
+from baton.planner.deploy.target import Target
+from baton.planner.plan.arm import Arm
+
+_MS = 1
+_ROUTES = ("shortest_queue", "distserve", "memserve", "conductor", "pair", "load_balance")
+
+
+def baton_config(arm: Arm, target: Target) -> BatonConfig:
+    """The configuration, validated; what a plan says nothing about keeps its default."""
+    first, last = arm.pools[0], arm.pools[-1]
+    count = {pool.role: pool.num_workers for pool in arm.pools}
+    route = arm.route if arm.route in _ROUTES else "shortest_queue"
+    values: dict[str, object] = {
+        "model.name": target.model,
+        "model.device": "cpu" if target.is_cpu else "cuda",
+        "model.deterministic": target.is_cpu,
+        "model.dtype": "float32" if target.is_cpu else "bfloat16",
+        "model.max_model_len": target.max_model_len,
+        "cluster.prefill": count.get(Role.PREFILL, 0),
+        "cluster.decode": count.get(Role.DECODE, 0),
+        "cluster.mixed": count.get(Role.MIXED, 0),
+        "worker.batch_policy": first.batch_policy,
+        "worker.max_batch_tokens": first.max_batch_tokens,
+        "worker.max_num_seqs": last.max_num_seqs,
+        "worker.block_size": first.block_size,
+        # One number for both roles: the larger pool's, of which the system hands out pages as used.
+        "worker.kv_nbytes": max(pool.kv_tokens for pool in arm.pools) * target.token_nbytes,
+        "router.policy": route,
+        "router.ttft_slo_ms": max(_MS, round(target.ttft_ms)),
+        "router.tpot_slo_ms": max(_MS, round(target.tpot_ms)),
+    }
+    if last.block_size != first.block_size:
+        values["cluster.decode_block_size"] = last.block_size
+    return load_config(None, [f"{key}={_toml(value)}" for key, value in values.items()])
+
+
+def baton_toml(arm: Arm, target: Target) -> str:
+    """The same as a file for `baton serve --config`, with the knobs that differ from default."""
+    plain = {(section, name): value for section, name, value, _ in knobs_of(BatonConfig())}
+    lines = [f"# {line}" for line in target.comment.splitlines()]
+    widest = max(pool.parallel.gpus for pool in arm.pools)
+    if widest > 1:
+        lines += [
+            f"# The plan's workers have up to {widest} GPUs each; one of Baton's workers drives",
+            "# one device. Counts and bounds below are the plan's: run it with the vLLM files,",
+            "# or on devices that hold a whole model.",
+        ]
+    printed = ""
+    for section, name, value, _ in knobs_of(baton_config(arm, target)):
+        if plain[section, name] == value and section != "cluster":
+            continue
+        if section != printed:
+            lines += ["", f"[{section}]"]
+            printed = section
+        lines.append(f"{name} = {_toml(value)}")
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _toml(value: object) -> str:
+    # Strings, numbers and booleans are spelled alike in JSON and TOML.
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,64 @@
+"""A folder of ready deployments: one for each arm, and a page of how to start them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from baton.errors import ConfigError
+from baton.planner.deploy.baton_config import baton_toml
+from baton.planner.deploy.kubernetes import manifests, proxy_source
+from baton.planner.deploy.schemas import to_yaml, validate
+from baton.planner.deploy.target import Target
+from baton.planner.deploy.vllm import node_scripts
+from baton.planner.plan.arm import Arm
+
+
+def deployment_files(arm: Arm, target: Target) -> dict[str, str]:
+    """Name and text of every file of one arm; the manifests are validated."""
+    objects = manifests(arm, target)
+    versions = validate(objects)
+    files = {"baton.toml": baton_toml(arm, target)}
+    if not target.is_cpu:
+        files |= node_scripts(arm, target)
+        files["proxy.py"] = proxy_source()
+    files["kubernetes.yaml"] = to_yaml(objects, target.comment)
+    files["README.md"] = _readme(arm, target, sorted(files), versions)
+    return files
+
+
+def write_deployments(folder: Path, arms: Mapping[str, Arm], target: Target) -> list[Path]:
+    """One folder for each name. Nothing is written unless every file could be made."""
+    texts = {name: deployment_files(arm, target) for name, arm in arms.items()}
+    written = []
+    try:
+        for name, files in texts.items():
+            place = folder / name
+            place.mkdir(parents=True, exist_ok=True)
+            for file, text in files.items():
+                path = place / file
+                path.write_text(text, encoding="utf-8")
+                path.chmod(0o755 if file.endswith(".sh") else 0o644)
+                written.append(path)
+    except OSError as error:
+        raise ConfigError(f"--out-dir {folder}: cannot be written: {error.strerror}") from error
+    return written
+
+
+def _readme(arm: Arm, target: Target, files: list[str], versions: tuple[str, ...]) -> str:
+    lines = [f"# {target.model}: {arm.text}", "", *target.comment.splitlines(), ""]
+    lines += ["| pool | worker | stage | where |", "| --- | --- | --- | --- |"]
+    for stage in arm.stages:
+        gpus = ",".join(str(gpu) for gpu in stage.gpus)
+        role = arm.pools[stage.pool].role
+        lines.append(f"| {role} | {stage.worker} | {stage.stage} | node {stage.node}, GPU {gpus} |")
+    lines += ["", "- `baton.toml`: `baton serve --config baton.toml`"]
+    if any(file.startswith("vllm-node") for file in files):
+        lines += [
+            "- `vllm-node-N.sh`: on node N, with NODE_0, NODE_1, ... set to the nodes' addresses; "
+            "needs vLLM with NIXL (`pip install vllm nixl`)",
+            "- `vllm-proxy.sh`: beside `proxy.py`, anywhere; clients speak to it on port 8000",
+        ]
+    checked = " and ".join(versions)
+    lines.append(
+        f"- `kubernetes.yaml`: `kubectl apply -f kubernetes.yaml`; valid for Kubernetes {checked}"
+    )
+    return "\n".join([*lines, ""])
