@@ -1,0 +1,1 @@
+"""Where prefill and decode instances go: phase goodputs, replicas, packing, paths, residency."""
