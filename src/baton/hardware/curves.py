@@ -19,6 +19,8 @@ import numpy as np
 from baton.errors import ConfigError
 from baton.hardware.evaluate import (
     DECODE_GRID,
+    MIXED_DECODE,
+    MIXED_ROWS,
     PREFILL_ATTENTION,
     PREFILL_ROWS,
     ROWS,
@@ -70,7 +72,9 @@ class StepSide(msgspec.Struct, frozen=True, kw_only=True):
     """A sum of terms; those of prefill count when T > 0, those of decode when B > 0.
 
     `rows` is over T + B (what both phases share: linear layers, collectives), `prefill_rows` over
-    T, `prefill_attention` over (n, v) of each chunk, `decode_grid` over (B, S / B).
+    T, `prefill_attention` over (n, v) of each chunk, `decode_grid` over (B, S / B). A kernel that
+    takes both phases in one launch costs more than its parts: `mixed_decode` stands in for
+    `decode_grid` in a step with prefill rows, and `mixed_rows` over (T, B) is added then.
     """
 
     step_us: float = 0.0
@@ -86,6 +90,8 @@ class StepSide(msgspec.Struct, frozen=True, kw_only=True):
     decode_token_us: float = 0.0
     """For each of S."""
     decode_grid: Grid | None = None
+    mixed_rows: Grid | None = None
+    mixed_decode: Grid | None = None
 
     def __post_init__(self) -> None:
         for name in _CONSTANTS:
@@ -94,7 +100,12 @@ class StepSide(msgspec.Struct, frozen=True, kw_only=True):
     def pack(self, packer: Packer, number: int) -> None:
         """As this side of a set of curves."""
         lines = {ROWS: self.rows, PREFILL_ROWS: self.prefill_rows}
-        grids = {PREFILL_ATTENTION: self.prefill_attention, DECODE_GRID: self.decode_grid}
+        grids = {
+            PREFILL_ATTENTION: self.prefill_attention,
+            DECODE_GRID: self.decode_grid,
+            MIXED_ROWS: self.mixed_rows,
+            MIXED_DECODE: self.mixed_decode,
+        }
         packer.add_side(
             number,
             [getattr(self, name) for name in _CONSTANTS],

@@ -28,8 +28,9 @@ HEAD_SIZE = 8
 # Of one side, from its first entry on.
 STEP, PREFILL, CHUNK, PAIR, GATHERED, DECODE, DECODE_ROW, DECODE_TOKEN = 0, 1, 2, 3, 4, 5, 6, 7
 ROWS, PREFILL_ROWS, PREFILL_ATTENTION, DECODE_GRID = 8, 10, 12, 15
+MIXED_ROWS, MIXED_DECODE = 18, 21
 """Lines are a place and a number of knots; grids a place and two numbers."""
-SIDE_SIZE = 18
+SIDE_SIZE = 24
 
 Line = tuple[Sequence[float], Sequence[float]]
 Grid = tuple[Sequence[float], Sequence[float], Sequence[Sequence[float]]]
@@ -160,7 +161,13 @@ def _side_us(
         total += values[side + DECODE] + values[side + DECODE_ROW] * num_decodes
         total += values[side + DECODE_TOKEN] * num_seen
         context = num_seen / num_decodes
-        total += grid_us(curves, side + DECODE_GRID, float(num_decodes), context)
+        is_own = is_mixed and values[side + MIXED_DECODE + 1] > 0.0
+        place = side + (MIXED_DECODE if is_own else DECODE_GRID)
+        total += grid_us(curves, place, float(num_decodes), context)
+    if is_mixed:
+        total += grid_us(
+            curves, side + MIXED_ROWS, num_rows - float(num_decodes), float(num_decodes)
+        )
     return float(total)
 
 
