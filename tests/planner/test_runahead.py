@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import ConfigError
+from baton.planner.reproduce.context import Context
+from baton.planner.reproduce.r27 import REPRODUCTION
 from baton.planner.runahead.partition import Partition, equal_partition, scaled_partition
 from baton.planner.runahead.pipeline import (
     LayerCosts,
@@ -142,3 +144,9 @@ def test_a_table_interpolates_within_its_setting_alone():
 def test_what_cannot_be_partitioned_is_refused(call, message):
     with pytest.raises(ConfigError, match=message):
         call()
+
+
+def test_the_published_comparison_reproduces(tmp_path):
+    rows = REPRODUCTION.run(Context(folder=tmp_path))
+    assert [row.what for row in rows if row.met is not True] == []
+    assert len(rows) == 7
