@@ -21,40 +21,58 @@ from baton.sim.fast.network import (
 EACH_ITS_OWN = 1e9
 
 
-def network(num_workers: int, rate: float = 1.0, **bounds: object) -> Network:
-    links = {"egress_bytes_per_us": rate, "ingress_bytes_per_us": EACH_ITS_OWN, **bounds}
-    return make_network(Topology(**links), num_workers, 1024)
+class Links:
+    """A network with a clock, driven as a loop drives it."""
+
+    def __init__(self, num_workers: int, topology: Topology) -> None:
+        self.net: Network = make_network(topology, num_workers, 1024)
+        self.now_us = 0.0
+        self.ends: dict[int, float] = {}
+
+    def run(self, until_us: float = np.inf) -> dict[int, float]:
+        """When each owner's last byte is sent."""
+        net = self.net
+        while (due_us := next_us(net, self.now_us)) <= until_us and due_us < np.inf:
+            self.now_us = due_us
+            for i in range(advance(net, due_us)):
+                self.ends[int(net.finished[i])] = due_us
+        self.now_us = max(self.now_us, until_us)
+        return self.ends
+
+    def open(self, at_us: float, owner: int, path: tuple[int, int], nbytes: float) -> int:
+        self.run(at_us)
+        return start_flow(self.net, at_us, owner, *path, nbytes)
+
+    def send(self, at_us: float, owner: int, path: tuple[int, int], nbytes: float) -> int:
+        """Everything at once."""
+        flow = self.open(at_us, owner, path, nbytes)
+        release(self.net, flow, at_us, nbytes)
+        return flow
+
+    def step(self, flow: int, at_us: float, begin: float, end: float, layers: int, n: float):
+        self.run(at_us)
+        release_layers(self.net, flow, at_us, begin, end, layers, n)
 
 
-def run(net: Network, until_us: float = np.inf) -> dict[int, float]:
-    """When each owner's last byte is sent."""
-    ends = {}
-    while (now_us := next_us(net)) <= until_us and now_us < np.inf:
-        for i in range(advance(net, now_us)):
-            ends[int(net.finished[i])] = now_us
-    return ends
-
-
-def start_at(net: Network, at_us: float, owner: int, path: tuple[int, int], nbytes: float) -> int:
-    flow = start_flow(net, at_us, owner, *path, nbytes)
-    release(net, flow, at_us, nbytes)
-    return flow
+def links(num_workers: int, rate: float = 1.0, **bounds: object) -> Links:
+    each = {"egress_bytes_per_us": rate, "ingress_bytes_per_us": EACH_ITS_OWN, **bounds}
+    return Links(num_workers, Topology(**each))
 
 
 @pytest.mark.parametrize(("layer_us", "last_us"), [(10.0, 110.0), (30.0, 145.0)])
 def test_layers_leave_as_the_recurrence_says(layer_us, last_us):
     """Ready at 25, 50, 75, 100: visible at 110 on a fast link, at 145 on a slow one."""
-    net = network(2, rate=1.0)
-    flow = start_flow(net, 0.0, 7, 0, 1, 4 * layer_us)
-    release_layers(net, flow, 0.0, 0.0, 100.0, 4, 4 * layer_us)
-    assert run(net) == {7: pytest.approx(last_us, abs=1e-9)}
+    net = links(2, rate=1.0)
+    flow = net.open(0.0, 7, (0, 1), 4 * layer_us)
+    net.step(flow, 0.0, 0.0, 100.0, 4, 4 * layer_us)
+    assert net.run() == {7: pytest.approx(last_us, abs=1e-9)}
 
 
 @pytest.mark.parametrize(("layer_us", "last_us"), [(10.0, 140.0), (30.0, 220.0)])
 def test_a_whole_prompt_leaves_after_its_last_layer(layer_us, last_us):
-    net = network(2, rate=1.0)
-    start_at(net, 100.0, 7, (0, 1), 4 * layer_us)
-    assert run(net) == {7: pytest.approx(last_us, abs=1e-9)}
+    net = links(2, rate=1.0)
+    net.send(100.0, 7, (0, 1), 4 * layer_us)
+    assert net.run() == {7: pytest.approx(last_us, abs=1e-9)}
 
 
 def recurrence(ready: list[float], sizes: list[float], rate: float) -> float:
@@ -76,59 +94,57 @@ def test_chunks_of_layers_on_a_link_of_their_own_end_as_the_recurrence_says(seed
         ready += [at + (layer + 1) / num_layers * took for layer in range(num_layers)]
         sizes += [nbytes / num_layers] * num_layers
         at += took
-    net = network(2, rate=rate)
-    flow = start_flow(net, 0.0, 3, 0, 1, sum(nbytes for _, _, nbytes in steps))
-    ends = {}
+    net = links(2, rate=rate)
+    flow = net.open(0.0, 3, (0, 1), sum(nbytes for _, _, nbytes in steps))
     for begin, end, nbytes in steps:
-        ends |= run(net, begin)
-        release_layers(net, flow, begin, begin, end, num_layers, nbytes)
-    assert ends | run(net) == {3: pytest.approx(recurrence(ready, sizes, rate), rel=1e-12)}
+        net.step(flow, begin, begin, end, num_layers, nbytes)
+    assert net.run() == {3: pytest.approx(recurrence(ready, sizes, rate), rel=1e-12)}
 
 
 def test_a_flow_that_starts_within_a_step_ends_as_its_backlog_says():
     """Half of the layers are ready when the decode worker has reserved its blocks."""
-    net = network(2, rate=1.0)
-    flow = start_flow(net, 60.0, 1, 0, 1, 120.0)
-    release_layers(net, flow, 60.0, 0.0, 100.0, 4, 120.0)
-    assert run(net) == {1: pytest.approx(180.0)}
+    net = links(2, rate=1.0)
+    flow = net.open(60.0, 1, (0, 1), 120.0)
+    net.step(flow, 60.0, 0.0, 100.0, 4, 120.0)
+    assert net.run() == {1: pytest.approx(180.0)}
 
 
 def test_a_step_that_begins_before_the_last_one_ended_delays_nothing_that_is_last():
-    net = network(2, rate=1000.0)
-    flow = start_flow(net, 0.0, 1, 0, 1, 400.0)
-    release_layers(net, flow, 0.0, 0.0, 100.0, 4, 200.0)
-    release_layers(net, flow, 50.0, 50.0, 150.0, 4, 200.0)
-    assert run(net) == {1: pytest.approx(150.0 + 50.0 / 1000.0)}
+    net = links(2, rate=1000.0)
+    flow = net.open(0.0, 1, (0, 1), 400.0)
+    net.step(flow, 0.0, 0.0, 100.0, 4, 200.0)
+    net.step(flow, 50.0, 50.0, 150.0, 4, 200.0)
+    assert net.run() == {1: pytest.approx(150.0 + 50.0 / 1000.0)}
 
 
 def test_flows_of_one_sender_share_its_link():
-    net = network(3, rate=2.0)
-    start_at(net, 0.0, 1, (0, 1), 100.0)
-    start_at(net, 0.0, 2, (0, 2), 300.0)
-    assert run(net) == {1: pytest.approx(100.0), 2: pytest.approx(200.0)}
+    net = links(3, rate=2.0)
+    net.send(0.0, 1, (0, 1), 100.0)
+    net.send(0.0, 2, (0, 2), 300.0)
+    assert net.run() == {1: pytest.approx(100.0), 2: pytest.approx(200.0)}
 
 
 def test_what_a_released_flow_cannot_use_is_left_to_others():
     """20 bytes ready in 20 us at most leave 9 of 10 bytes per us to a flow that has everything."""
-    net = network(3, rate=10.0)
-    slow = start_flow(net, 0.0, 1, 0, 1, 21.0)
-    release_layers(net, slow, 0.0, -1.0, 20.0, 21, 21.0)
-    start_at(net, 0.0, 2, (0, 2), 90.0)
-    ends = run(net)
+    net = links(3, rate=10.0)
+    slow = net.open(0.0, 1, (0, 1), 21.0)
+    net.step(slow, 0.0, -1.0, 20.0, 21, 21.0)
+    net.send(0.0, 2, (0, 2), 90.0)
+    ends = net.run()
     assert ends[2] == pytest.approx(10.0)
     assert ends[1] == pytest.approx(20.1)
 
 
 def test_max_min_over_two_bottlenecks():
     """Sender 0 has a link of 1 for flows to 2 and 3; receiver 3 of 10 takes the rest of 1's."""
-    net = make_network(
-        Topology(egress_bytes_per_us=8.0, ingress_bytes_per_us=6.0, fabric_bytes_per_us=9.0), 4, 64
+    net = Links(
+        4, Topology(egress_bytes_per_us=8.0, ingress_bytes_per_us=6.0, fabric_bytes_per_us=9.0)
     )
-    start_at(net, 0.0, 1, (0, 2), 1e6)
-    start_at(net, 0.0, 2, (0, 3), 1e6)
-    start_at(net, 0.0, 3, (1, 3), 1e6)
-    advance(net, 1.0)
-    assert sorted(net.groups[[2, 3, 7], 1]) == pytest.approx([3.0, 3.0, 3.0])
+    net.send(0.0, 1, (0, 2), 1e6)
+    net.send(0.0, 2, (0, 3), 1e6)
+    net.send(0.0, 3, (1, 3), 1e6)
+    net.run(1.0)
+    assert sorted(net.net.groups[[2, 3, 7], 1]) == pytest.approx([3.0, 3.0, 3.0])
 
 
 def test_workers_of_one_node_use_its_inner_link_and_the_fabric_bounds_the_others():
@@ -139,26 +155,25 @@ def test_workers_of_one_node_use_its_inner_link_and_the_fabric_bounds_the_others
         ingress_bytes_per_us=10.0,
         fabric_bytes_per_us=4.0,
     )
-    net = make_network(topology, 5, 64)
-    start_at(net, 0.0, 1, (0, 1), 1000.0)
-    start_at(net, 0.0, 2, (0, 2), 40.0)
-    start_at(net, 0.0, 3, (3, 4), 40.0)
-    assert run(net) == {k: pytest.approx(v) for k, v in {1: 10.0, 2: 20.0, 3: 20.0}.items()}
+    net = Links(5, topology)
+    net.send(0.0, 1, (0, 1), 1000.0)
+    net.send(0.0, 2, (0, 2), 40.0)
+    net.send(0.0, 3, (3, 4), 40.0)
+    assert net.run() == {k: pytest.approx(v) for k, v in {1: 10.0, 2: 20.0, 3: 20.0}.items()}
 
 
 def test_nothing_to_send_is_done_at_once_and_a_cancelled_flow_never():
-    net = network(2, rate=1.0)
-    start_flow(net, 5.0, 1, 0, 1, 0.0)
-    doomed = start_at(net, 5.0, 2, (0, 1), 100.0)
-    computing = start_flow(net, 5.0, 3, 0, 1, 40.0)
-    release_layers(net, computing, 5.0, 5.0, 25.0, 2, 40.0)
-    start_at(net, 5.0, 4, (0, 1), 100.0)
-    ends = run(net, 10.0)
-    cancel_flow(net, doomed, 10.0)
-    cancel_flow(net, computing, 10.0)
-    ends |= run(net)
-    assert ends == {1: 5.0, 4: pytest.approx(10.0 + 97.5)}
-    assert net.counts[0] > 0, "slots are used again"
+    net = links(2, rate=1.0)
+    net.open(5.0, 1, (0, 1), 0.0)
+    doomed = net.send(5.0, 2, (0, 1), 100.0)
+    computing = net.open(5.0, 3, (0, 1), 40.0)
+    net.step(computing, 5.0, 5.0, 25.0, 2, 40.0)
+    net.send(5.0, 4, (0, 1), 100.0)
+    net.run(10.0)
+    cancel_flow(net.net, doomed, 10.0)
+    cancel_flow(net.net, computing, 10.0)
+    assert net.run() == {1: 5.0, 4: pytest.approx(10.0 + 97.5)}
+    assert net.net.counts[0] > 0, "slots are used again"
 
 
 def reference(flows: list[tuple[float, int, int, float]], capacity: Callable) -> dict[int, float]:
@@ -203,16 +218,14 @@ def shares(paths: list[tuple[int, int]], capacity: Callable) -> list[float]:
 def test_random_flows_end_when_max_min_by_the_definition_says(seed):
     random = Random(seed)
     out, into = random.choice([(5.0, 7.0), (5.0, 100.0), (100.0, 3.0)])
-    net = network(6, rate=out, ingress_bytes_per_us=into)
+    net = links(6, rate=out, ingress_bytes_per_us=into)
     flows = sorted(
         (random.uniform(0, 60), random.randrange(3), random.randrange(3, 6), random.uniform(1, 200))
         for _ in range(30)
     )
-    ends = {}
     for owner, (at, a, b, nbytes) in enumerate(flows):
-        ends |= run(net, at)
-        start_at(net, at, owner, (a, b), nbytes)
-    ends |= run(net)
+        net.send(at, owner, (a, b), nbytes)
     expected = reference(flows, lambda link: out if link[0] == "out" else into)
-    assert ends == {k: pytest.approx(v, rel=1e-9) for k, v in expected.items()}
-    assert not net.group_heap[0] and not net.flow_heap[0] and not net.link_ints[:, 0].any()
+    assert net.run() == {k: pytest.approx(v, rel=1e-9) for k, v in expected.items()}
+    after = net.net
+    assert not after.group_heap[0] and not after.flow_heap[0] and not after.link_ints[:, 0].any()

@@ -1,14 +1,18 @@
 """Transfers over shared links: max-min fair at every moment, no faster than layers are computed.
 
-How a loop uses it. Workers are numbered over all groups; time never runs backwards between calls.
+How a loop uses it. Workers are numbered over all groups.
 
     net = make_network(topology, num_workers, max_flows)
     flow = start_flow(net, now_us, request, prefill_worker, decode_worker, nbytes)
     release_layers(net, flow, now_us, step_start_us, step_end_us, num_layers, chunk_nbytes)
     release(net, flow, now_us, chunk_nbytes)
-    net_us = next_us(net)                 # with the loop's own next event: the earlier one is next
+    net_us = next_us(net, now_us)         # with the loop's own next event: the earlier one is next
     for i in range(advance(net, net_us)):
         request = net.finished[i]         # its last byte was sent at net_us: add latency_us
+
+Time never runs backwards. After changes ask `next_us` with their moment before going on: new rates
+hold from there. Never go past what it said without `advance`. What happens inside (a chunk ends, a
+rate changes) is an event too, with nothing finished.
 
 A flow ends when the `nbytes` that it was started with are released and sent. LAYER: start it when
 the decode worker has reserved its blocks, `release` what earlier steps have computed (prefixes that
@@ -16,8 +20,7 @@ were cached too), and call `release_layers` at the start of each step, or later 
 what that step computes. Other schedules: `release` everything when the prompt ends. A step's start
 and end are those of the compute that produces the bytes, so that layer l is ready at
 start + (l + 1) / L of it. A flow between two workers on one node takes the node's inner link; a
-request that stays on its worker needs no flow. `next_us` changes with every call: ask again. What
-happens inside (a chunk ends, a rate changes) is an event too, with nothing finished.
+request that stays on its worker needs no flow.
 
 The release of a chunk is the line below its steps: nothing before its first layer is ready, then
 linearly up to all but the last layer when the last layer is ready, and then that one at once. On a
@@ -35,15 +38,17 @@ from baton.sim.fast.network_state import (
     BACKLOG,
     CHILD,
     CLOCK,
+    DUE_US,
     END_US,
     FIRST,
-    FLOW_POSITION,
     FREE,
     GROUP,
+    GROUP_DUE_US,
     IDLE,
     LAST,
     NEXT,
     NEXT_FREE,
+    NUM_CHANGED,
     NUM_FLOWS,
     NUM_PLAIN,
     NUM_RELEASING,
@@ -63,12 +68,12 @@ from baton.sim.fast.network_state import (
     STATE,
     TO_COME,
     Network,
-    join_links,
-    leave_links,
     make_network,
     merge,
     pop,
-    set_due,
+    set_flow_due,
+    set_group_due,
+    stand_on_links,
 )
 
 __all__ = [
@@ -169,37 +174,38 @@ def cancel_flow(net: Network, flow: int, now_us: float) -> None:
         net.flow_ints[flow, OWNER] = _NOBODY
         net.group_ints[group, NUM_PLAIN] -= 1
     else:
-        set_due(net.flow_heap, net.flow_due, net.flow_ints, FLOW_POSITION, flow, math.inf)
+        set_flow_due(net, flow, math.inf)
         if net.flow_ints[flow, STATE] == RELEASING:
             _leave_list(net, flow)
         _free(net, flow)
     _drop_cancelled(net, group)
-    leave_links(net, group)
-    refill(net, group, now_us)
+    stand_on_links(net, group)
 
 
 @compiled
-def next_us(net: Network) -> float:
-    """When something happens next if nothing else is started or released; infinite if nothing."""
+def next_us(net: Network, now_us: float) -> float:
+    """When something happens next if nothing else is started or released; infinite if nothing.
+
+    What has changed until now takes effect here: rates are found again.
+    """
+    if net.counts[NUM_CHANGED] > 0:
+        refill(net, now_us)
     due_us = math.inf
     if net.group_heap[0] > 0:
-        due_us = net.group_due[net.group_heap[1]]
+        due_us = net.groups[net.group_heap[1], GROUP_DUE_US]
     if net.flow_heap[0] > 0:
-        due_us = min(due_us, net.flow_due[net.flow_heap[1]])
-    return due_us
+        due_us = min(due_us, net.flows[net.flow_heap[1], DUE_US])
+    return float(due_us)
 
 
 @compiled
 def advance(net: Network, now_us: float) -> int:
-    """Let everything happen that is due by now; how many owners stand in `finished`."""
+    """Let happen what is due now; how many owners stand in `finished`."""
     num_finished = 0
-    due_us = next_us(net)
-    while due_us <= now_us:
-        if net.group_heap[0] > 0 and net.group_due[net.group_heap[1]] <= due_us:
-            num_finished = _finish(net, net.group_heap[1], due_us, num_finished)
-        else:
-            _happen(net, net.flow_heap[1], due_us)
-        due_us = next_us(net)
+    while net.group_heap[0] > 0 and net.groups[net.group_heap[1], GROUP_DUE_US] <= now_us:
+        num_finished = _finish(net, net.group_heap[1], now_us, num_finished)
+    while net.flow_heap[0] > 0 and net.flows[net.flow_heap[1], DUE_US] <= now_us:
+        _happen(net, net.flow_heap[1], now_us)
     return num_finished
 
 
@@ -265,11 +271,9 @@ def _reconsider(net: Network, flow: int, now_us: float) -> None:
         _join_list(net, flow)
     if after == PLAIN:
         _join_heap(net, flow)
-    join_links(net, group)
-    leave_links(net, group)
     if before != IDLE or after != IDLE:
-        refill(net, group, now_us)
-    if after == IDLE:
+        stand_on_links(net, group)
+    if after != PLAIN:
         plan_flow(net, flow, now_us)
 
 
@@ -278,7 +282,7 @@ def _join_heap(net: Network, flow: int) -> None:
     group = net.flow_ints[flow, GROUP]
     if net.group_ints[group, ROOT] == 0:
         net.groups[group, CLOCK] = 0.0
-    set_due(net.flow_heap, net.flow_due, net.flow_ints, FLOW_POSITION, flow, math.inf)
+    set_flow_due(net, flow, math.inf)
     net.flows[flow, BACKLOG] += net.groups[group, CLOCK]
     net.flow_ints[flow, CHILD] = net.flow_ints[flow, SIBLING] = 0
     net.group_ints[group, ROOT] = merge(net, net.group_ints[group, ROOT], flow + 1)
@@ -314,6 +318,7 @@ def _leave_list(net: Network, flow: int) -> None:
 def _finish(net: Network, group: int, now_us: float, num_finished: int) -> int:
     """The flows of a group whose clock this is: their last byte is sent."""
     bring_forward(net, group, now_us)
+    set_group_due(net, group, math.inf)
     root = net.group_ints[group, ROOT]
     net.groups[group, CLOCK] = max(net.groups[group, CLOCK], net.flows[root - 1, BACKLOG])
     while root > 0 and net.flows[root - 1, BACKLOG] <= net.groups[group, CLOCK]:
@@ -325,8 +330,7 @@ def _finish(net: Network, group: int, now_us: float, num_finished: int) -> int:
         _free(net, root - 1)
         root = net.group_ints[group, ROOT]
     _drop_cancelled(net, group)
-    leave_links(net, group)
-    refill(net, group, now_us)
+    stand_on_links(net, group)
     return num_finished
 
 

@@ -12,18 +12,20 @@ from baton.sim.fast.network_state import (
     AT_US,
     BACKLOG,
     CAPACITY,
+    CHANGED_GROUP,
     CLOCK,
     FIRST,
-    FLOW_POSITION,
-    GROUP_POSITION,
+    FOUND_GROUP,
+    FOUND_LINK,
     GROUP_RATE,
     GROUP_US,
     HEAD,
+    IS_CHANGED,
     LEFT,
     LINK_STAMP,
     NEXT,
     NOW_STAMP,
-    NUM_FILLS,
+    NUM_CHANGED,
     NUM_PLAIN,
     NUM_RELEASING,
     ON_LINK,
@@ -37,7 +39,8 @@ from baton.sim.fast.network_state import (
     WEIGHT,
     Network,
     link_of,
-    set_due,
+    set_flow_due,
+    set_group_due,
 )
 
 _UNFIXED = -1.0
@@ -61,25 +64,21 @@ def bring_forward(net: Network, group: int, now_us: float) -> None:
 
 
 @compiled
-def refill(net: Network, group: int, now_us: float) -> None:
-    """New rates for all that share links with a group's path, directly or through others."""
-    num_links, num_groups = _gather(net, group)
+def refill(net: Network, now_us: float) -> None:
+    """New rates for all that share links with a changed group, directly or through others."""
+    num_links, num_groups = _gather(net)
     for i in range(num_groups):
-        found = net.found_groups[i]
-        bring_forward(net, found, now_us)
-        _unfix(net, found)
-    fixed_all = False
-    while not fixed_all:
+        group = net.group_ints[i, FOUND_GROUP]
+        bring_forward(net, group, now_us)
+        _unfix(net, group)
+    link = _fullest(net, num_links)
+    while link >= 0:
+        share = net.links[link, LEFT] / net.link_ints[link, WEIGHT]
+        if not _fix_capped(net, num_groups, share):
+            _fix_link(net, link, share)
         link = _fullest(net, num_links)
-        if link < 0:
-            fixed_all = True
-        else:
-            share = net.links[link, LEFT] / net.link_ints[link, WEIGHT]
-            if not _fix_capped(net, num_groups, share):
-                _fix_link(net, link, share)
     for i in range(num_groups):
-        _plan(net, net.found_groups[i], now_us)
-    net.counts[NUM_FILLS] += 1
+        _plan(net, net.group_ints[i, FOUND_GROUP], now_us)
 
 
 @compiled
@@ -91,34 +90,39 @@ def _add_links(net: Network, group: int, num_links: int) -> int:
             net.link_ints[link, LINK_STAMP] = stamp
             net.link_ints[link, WEIGHT] = 0
             net.links[link, LEFT] = net.links[link, CAPACITY]
-            net.found_links[num_links] = link
+            net.link_ints[num_links, FOUND_LINK] = link
             num_links += 1
     return num_links
 
 
 @compiled
-def slot_of(net: Network, link: int) -> int:
-    """Which part of every path that takes it a link is: what `link_of` was asked for."""
+def _column_on(net: Network, link: int) -> int:
+    """Where groups keep their place in the list of a link: by what `link_of` was asked for."""
     num_nodes = (len(net.links) - 1) // 3
     if link < 2 * num_nodes:
-        return 0
-    return 1 if link < 3 * num_nodes else 2
+        return ON_LINK
+    return ON_LINK + 2 if link < 3 * num_nodes else ON_LINK + 4
 
 
 @compiled
-def _gather(net: Network, group: int) -> tuple[int, int]:
+def _gather(net: Network) -> tuple[int, int]:
     net.counts[NOW_STAMP] += 1
     stamp = net.counts[NOW_STAMP]
-    num_links, num_groups, looked_at = _add_links(net, group, 0), 0, 0
+    num_links = num_groups = looked_at = 0
+    for i in range(net.counts[NUM_CHANGED]):
+        group = net.group_ints[i, CHANGED_GROUP]
+        net.group_ints[group, IS_CHANGED] = 0
+        num_links = _add_links(net, group, num_links)
+    net.counts[NUM_CHANGED] = 0
     while looked_at < num_links:
-        link = net.found_links[looked_at]
+        link = net.link_ints[looked_at, FOUND_LINK]
         looked_at += 1
-        column = ON_LINK + 2 * slot_of(net, link)
+        column = _column_on(net, link)
         other = net.link_ints[link, HEAD]
         while other > 0:
             if net.group_ints[other - 1, STAMP] != stamp:
                 net.group_ints[other - 1, STAMP] = stamp
-                net.found_groups[num_groups] = other - 1
+                net.group_ints[num_groups, FOUND_GROUP] = other - 1
                 num_groups += 1
                 num_links = _add_links(net, other - 1, num_links)
             other = net.group_ints[other - 1, column]
@@ -144,7 +148,7 @@ def _fullest(net: Network, num_links: int) -> int:
     """The link with the least left for each flow that is not fixed; -1 when all are."""
     fullest, least = -1, math.inf
     for i in range(num_links):
-        link = net.found_links[i]
+        link = net.link_ints[i, FOUND_LINK]
         weight = net.link_ints[link, WEIGHT]
         if weight > 0 and net.links[link, LEFT] / weight < least:
             fullest, least = link, net.links[link, LEFT] / weight
@@ -165,7 +169,7 @@ def _fix_capped(net: Network, num_groups: int, share: float) -> bool:
     """Flows that take no more than a share of the fullest link, since no more is released."""
     found = False
     for i in range(num_groups):
-        group = net.found_groups[i]
+        group = net.group_ints[i, FOUND_GROUP]
         flow = net.group_ints[group, FIRST]
         while flow > 0:
             one = net.flows[flow - 1]
@@ -179,7 +183,7 @@ def _fix_capped(net: Network, num_groups: int, share: float) -> bool:
 
 @compiled
 def _fix_link(net: Network, link: int, share: float) -> None:
-    column = ON_LINK + 2 * slot_of(net, link)
+    column = _column_on(net, link)
     other = net.link_ints[link, HEAD]
     while other > 0:
         group, num_flows = other - 1, 0
@@ -203,7 +207,7 @@ def plan_flow(net: Network, flow: int, now_us: float) -> None:
     due_us = one[PHASE_US] if net.flow_ints[flow, PHASE] != RESTING else math.inf
     if one[BACKLOG] > 0.0 and one[RATE] > one[SLOPE]:
         due_us = min(due_us, now_us + one[BACKLOG] / (one[RATE] - one[SLOPE]))
-    set_due(net.flow_heap, net.flow_due, net.flow_ints, FLOW_POSITION, flow, due_us)
+    set_flow_due(net, flow, due_us)
 
 
 @compiled
@@ -212,7 +216,7 @@ def _plan(net: Network, group: int, now_us: float) -> None:
     if root > 0:
         unsent = max(0.0, net.flows[root - 1, BACKLOG] - net.groups[group, CLOCK])
         due_us = now_us + unsent / net.groups[group, GROUP_RATE]
-    set_due(net.group_heap, net.group_due, net.group_ints, GROUP_POSITION, group, due_us)
+    set_group_due(net, group, due_us)
     flow = net.group_ints[group, FIRST]
     while flow > 0:
         plan_flow(net, flow - 1, now_us)

@@ -18,10 +18,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # Columns of `flows`. Of a flow in its group's heap, BACKLOG is the virtual clock at its end.
-BACKLOG, TO_COME, SLOPE, RATE, AT_US, PHASE_US, END_US, SLOPED, LAST = range(9)
+BACKLOG, TO_COME, SLOPE, RATE, AT_US, PHASE_US, END_US, SLOPED, LAST, DUE_US = range(10)
 """Released and unsent bytes; bytes that no chunk has brought yet; rates of release and of sending
 since AT_US; ends of the phase and of the chunk; bytes of the chunk before its last layer, and of
-that one."""
+that one; when something changes for it, while it stands in the heap of flows."""
 # Columns of `flow_ints`. Links are index + 1; 0 is none.
 GROUP, STATE, PHASE, OWNER, CHILD, SIBLING, FLOW_POSITION = range(7)
 NEXT, PREVIOUS = CHILD, SIBLING
@@ -29,15 +29,17 @@ NEXT, PREVIOUS = CHILD, SIBLING
 FREE, IDLE, RELEASING, PLAIN = range(4)
 RESTING, AWAITING_LAYER, SLOPING = range(3)
 # Columns of `groups` and `group_ints`.
-CLOCK, GROUP_RATE, GROUP_US = range(3)
-NUM_PLAIN, NUM_RELEASING, ROOT, FIRST, STAMP, GROUP_POSITION, IS_ON_LINKS = range(7)
-ON_LINK = 7
+CLOCK, GROUP_RATE, GROUP_US, GROUP_DUE_US = range(4)
+NUM_PLAIN, NUM_RELEASING, ROOT, FIRST, STAMP, GROUP_POSITION, IS_ON_LINKS, IS_CHANGED = range(8)
+FOUND_GROUP, CHANGED_GROUP = 8, 9
+"""Not of the group of this row: lists of groups, for which there is room here."""
+ON_LINK = 10
 """Three pairs of (next, previous) in the lists of the links of this group."""
 # Columns of `links` and `link_ints`.
 CAPACITY, LEFT = range(2)
-HEAD, WEIGHT, LINK_STAMP = range(3)
+HEAD, WEIGHT, LINK_STAMP, FOUND_LINK = range(4)
 # Entries of `counts`.
-NEXT_FREE, NUM_FLOWS, NOW_STAMP, NUM_FILLS = range(4)
+NEXT_FREE, NUM_FLOWS, NOW_STAMP, NUM_CHANGED = range(4)
 
 _UNBOUNDED = 1e30
 """Bytes per microsecond of a link without a bound: finite, so that shares can be subtracted."""
@@ -54,11 +56,7 @@ class Network(NamedTuple):
     groups: Floats
     group_ints: Ints
     flow_heap: Ints
-    flow_due: Floats
     group_heap: Ints
-    group_due: Floats
-    found_links: Ints
-    found_groups: Ints
     finished: Ints
     """What `advance` found: owners of flows that are done, in order."""
     counts: Ints
@@ -79,17 +77,13 @@ def make_network(topology: Topology, num_workers: int, max_flows: int) -> Networ
     return Network(
         worker_nodes=nodes,
         links=links,
-        link_ints=np.zeros((num_links, 3), np.int64),
-        flows=np.zeros((max_flows, 9), np.float64),
+        link_ints=np.zeros((num_links, 4), np.int64),
+        flows=np.zeros((max_flows, 10), np.float64),
         flow_ints=np.zeros((max_flows, 7), np.int64),
-        groups=np.zeros((num_groups, 3), np.float64),
-        group_ints=np.zeros((num_groups, 13), np.int64),
+        groups=np.zeros((num_groups, 4), np.float64),
+        group_ints=np.zeros((num_groups, 16), np.int64),
         flow_heap=np.zeros(max_flows + 1, np.int64),
-        flow_due=np.zeros(max_flows, np.float64),
         group_heap=np.zeros(num_groups + 1, np.int64),
-        group_due=np.zeros(num_groups, np.float64),
-        found_links=np.zeros(num_links, np.int64),
-        found_groups=np.zeros(num_groups, np.int64),
         finished=np.zeros(max_flows, np.int64),
         counts=np.zeros(4, np.int64),
     )
@@ -111,49 +105,74 @@ def link_of(net: Network, group: int, which: int) -> int:
 
 
 @compiled
-def _is_before(due: Floats, a: int, b: int) -> bool:
-    return bool(due[a] < due[b] or (due[a] == due[b] and a < b))
-
-
-@compiled
-def _sift(heap: Ints, due: Floats, ints: Ints, column: int, start: int) -> None:
+def _sift(heap: Ints, start: int, table: Floats, due: int, ints: Ints, position: int) -> None:
     """Move an entry of the heap to where it belongs; entry 0 is the size, positions start at 1."""
     size, at, one = heap[0], start, heap[start]
-    while at > 1 and _is_before(due, one, heap[at // 2]):
-        heap[at] = heap[at // 2]
-        ints[heap[at], column] = at
+    key = table[one, due]
+    while at > 1:
+        above = heap[at // 2]
+        if table[above, due] < key or (table[above, due] == key and above < one):
+            break
+        heap[at] = above
+        ints[above, position] = at
         at //= 2
     while 2 * at <= size:
         child = 2 * at
-        if child < size and _is_before(due, heap[child + 1], heap[child]):
-            child += 1
-        if not _is_before(due, heap[child], one):
+        below = heap[child]
+        if child < size:
+            other = heap[child + 1]
+            first, second = table[below, due], table[other, due]
+            if second < first or (second == first and other < below):
+                child, below = child + 1, other
+        if key < table[below, due] or (key == table[below, due] and one < below):
             break
-        heap[at] = heap[child]
-        ints[heap[at], column] = at
+        heap[at] = below
+        ints[below, position] = at
         at = child
     heap[at] = one
-    ints[one, column] = at
+    ints[one, position] = at
 
 
 @compiled
-def set_due(heap: Ints, due: Floats, ints: Ints, column: int, one: int, due_us: float) -> None:
-    """Put one into the heap, move it, or with an infinite time take it out."""
-    position = ints[one, column]
+def _put(
+    heap: Ints, one: int, due_us: float, table: Floats, due: int, ints: Ints, position: int
+) -> None:
+    at = ints[one, position]
+    table[one, due] = due_us
     if due_us < math.inf:
-        due[one] = due_us
-        if position == 0:
+        if at == 0:
             heap[0] += 1
-            position = heap[0]
-            heap[position] = one
-        _sift(heap, due, ints, column, position)
-    elif position > 0:
+            at = heap[0]
+            heap[at] = one
+        _sift(heap, at, table, due, ints, position)
+    elif at > 0:
         last = heap[heap[0]]
         heap[0] -= 1
-        ints[one, column] = 0
+        ints[one, position] = 0
         if last != one:
-            heap[position] = last
-            _sift(heap, due, ints, column, position)
+            heap[at] = last
+            _sift(heap, at, table, due, ints, position)
+
+
+@compiled
+def set_flow_due(net: Network, flow: int, due_us: float) -> None:
+    """Put it into the heap of flows, move it there, or with an infinite time take it out."""
+    _put(net.flow_heap, flow, due_us, net.flows, DUE_US, net.flow_ints, FLOW_POSITION)
+
+
+@compiled
+def set_group_due(net: Network, group: int, due_us: float) -> None:
+    """Likewise the heap of groups, by the first end of a flow of each."""
+    _put(net.group_heap, group, due_us, net.groups, GROUP_DUE_US, net.group_ints, GROUP_POSITION)
+
+
+@compiled
+def note_change(net: Network, group: int) -> None:
+    """Its rates, and those of all that share links with it, have to be found again."""
+    if not net.group_ints[group, IS_CHANGED]:
+        net.group_ints[group, IS_CHANGED] = 1
+        net.group_ints[net.counts[NUM_CHANGED], CHANGED_GROUP] = group
+        net.counts[NUM_CHANGED] += 1
 
 
 @compiled
@@ -192,12 +211,22 @@ def pop(net: Network, root: int) -> int:
 
 
 @compiled
-def join_links(net: Network, group: int) -> None:
-    """A group that has flows stands in the lists of its links."""
-    has_flows = net.group_ints[group, NUM_PLAIN] + net.group_ints[group, NUM_RELEASING] > 0
-    if not has_flows or net.group_ints[group, IS_ON_LINKS]:
-        return
-    net.group_ints[group, IS_ON_LINKS] = 1
+def stand_on_links(net: Network, group: int) -> None:
+    """A group stands in the lists of its links while it has flows."""
+    num_flows = net.group_ints[group, NUM_PLAIN] + net.group_ints[group, NUM_RELEASING]
+    if num_flows > 0 and not net.group_ints[group, IS_ON_LINKS]:
+        net.group_ints[group, IS_ON_LINKS] = 1
+        _join_links(net, group)
+    elif num_flows == 0 and net.group_ints[group, IS_ON_LINKS]:
+        net.group_ints[group, IS_ON_LINKS] = 0
+        net.groups[group, GROUP_RATE] = 0.0
+        set_group_due(net, group, math.inf)
+        _leave_links(net, group)
+    note_change(net, group)
+
+
+@compiled
+def _join_links(net: Network, group: int) -> None:
     for which in range(3):
         link = link_of(net, group, which)
         if link >= 0:
@@ -210,14 +239,7 @@ def join_links(net: Network, group: int) -> None:
 
 
 @compiled
-def leave_links(net: Network, group: int) -> None:
-    """One that has none does not."""
-    has_flows = net.group_ints[group, NUM_PLAIN] + net.group_ints[group, NUM_RELEASING] > 0
-    if has_flows or not net.group_ints[group, IS_ON_LINKS]:
-        return
-    net.group_ints[group, IS_ON_LINKS] = 0
-    net.groups[group, GROUP_RATE] = 0.0
-    set_due(net.group_heap, net.group_due, net.group_ints, GROUP_POSITION, group, math.inf)
+def _leave_links(net: Network, group: int) -> None:
     for which in range(3):
         link = link_of(net, group, which)
         if link >= 0:
