@@ -1,16 +1,16 @@
 """What every predictor of a step's time is, and which one a model and a system get."""
 
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from baton.errors import ConfigError
 from baton.hardware.curves import StepCurves
 from baton.hardware.missing import MissingCell
 from baton.hardware.model_shape import ModelShape
 from baton.hardware.parallel import Parallel
+from baton.hardware.sources import SOURCES, candidates, named
 from baton.hardware.system import System
 
-__all__ = ["MissingCell", "Predictor", "find_predictor"]
+__all__ = ["Choice", "MissingCell", "Predictor", "choose_predictor", "find_predictor"]
 
 
 class Predictor(Protocol):
@@ -26,6 +26,15 @@ class Predictor(Protocol):
         ...
 
 
+class Choice(NamedTuple):
+    """A predictor, and why it is this one."""
+
+    predictor: Predictor
+    reason: str
+    passed_over: tuple[tuple[str, str], ...]
+    """Better sources that have nothing here, and what they lack."""
+
+
 def find_predictor(
     model: ModelShape,
     system: System,
@@ -35,8 +44,32 @@ def find_predictor(
     name: str | None = None,
 ) -> Predictor:
     """The best source that has this model on this system, or the named one."""
-    from baton.hardware.roofline import RooflinePredictor
+    return choose_predictor(model, system, data=data, profile=profile, name=name).predictor
 
-    if name not in (None, "roofline"):
-        raise ConfigError(f"predictor {name!r} is not known")
-    return RooflinePredictor()
+
+def choose_predictor(
+    model: ModelShape,
+    system: System,
+    *,
+    data: Path | None = None,
+    profile: Path | None = None,
+    name: str | None = None,
+) -> Choice:
+    """The same, with reasons. Raises MissingCell if the named source has nothing here, and
+    ConfigError for a name that no source has.
+    """
+    if name is not None:
+        one = named(name, model, system, data, profile)
+        assert one.table is not None
+        return Choice(one.table, f"asked for by name: {one.reason}", ())
+    defaults = {source.name: source.is_default for source in SOURCES}
+    passed: list[tuple[str, str]] = []
+    for one in candidates(model, system, data, profile):
+        if not defaults.get(one.name, True):
+            continue
+        if one.table is not None:
+            return Choice(one.table, one.reason, tuple(passed))
+        if profile is not None and one.name == "profile":
+            raise MissingCell(f"--profile {profile}: {one.reason}")
+        passed.append((one.name, one.reason))
+    raise AssertionError("the roofline has everything")
