@@ -108,3 +108,18 @@ def best_split(
             best = found
     assert best is not None
     return BestSplit(best=best, num_fleets=len(fleets), num_searched=num_searched)
+
+
+def parse_budget(text: str) -> tuple[Budget, float]:
+    """From `cost:1500`, `power:1760` or `machines:40`."""
+    kind, _, amount = text.partition(":")
+    known = [one.value for one in Budget]
+    if kind not in known:
+        raise ConfigError(f"--budget {text!r}: write one of {', '.join(known)} and an amount")
+    try:
+        value = float(amount)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ConfigError(f"--budget {text!r}: the amount must be a number above 0")
+    return Budget(kind), value

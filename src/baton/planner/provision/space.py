@@ -80,7 +80,7 @@ def staircase(
     if not square:
         return _walked(tried, [], (max_machines, max_machines), prompt, token)
     largest = _bounds(prober, prompt, token, square, max_machines)
-    return _walked(tried, _corners(serves, *largest), largest, prompt, token)
+    return _walked(tried, corners_of(serves, *largest), largest, prompt, token)
 
 
 def _smallest(serves: Callable[[int], bool], most: int) -> int:
@@ -112,7 +112,7 @@ def _bounds(prober: Prober, prompt: str, token: str, square: int, most: int) -> 
     return min(prompts, most), min(tokens, most)
 
 
-def _corners(
+def corners_of(
     serves: Callable[[int, int], bool], most_prompt: int, most_token: int
 ) -> list[tuple[int, int]]:
     """Along the edge, from many prompt and few token machines to the other end."""

@@ -1,0 +1,149 @@
+"""`baton provision` behind its flags."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from baton.core.ids import Schedule
+from baton.errors import ConfigError
+from baton.goodput.slowdown import TBT, SlowdownTargets
+from baton.planner.goodput.draws import Arrivals, Draws, Lengths
+from baton.planner.provision.answer import Answer
+from baton.planner.provision.catalogue import Choice, build_service
+from baton.planner.provision.fleet import Fleet, parse_fleet
+from baton.planner.provision.iso import Budget, parse_budget
+from baton.planner.provision.load import Load
+from baton.planner.provision.printed import print_answer
+from baton.planner.provision.probe import Probe, Prober
+from baton.planner.provision.rate import Grid
+from baton.planner.provision.search import (
+    Objective,
+    fleets_for_budget,
+    fleets_for_rate,
+    rates_of_fleets,
+)
+from baton.planner.provision.service import Rules
+from baton.sim.fast.deployment import Spill
+from baton.sim.fast.run import simulate_fast
+from baton.sim.fast.workload import FastWorkload, pack
+from baton.workload.load import load_trace
+
+GRID_SHARE = 50
+"""Rates of a search lie this fine unless told: a fiftieth of the first rate that is tried."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags, checked; exactly one of rate, budget and fleets."""
+
+    trace: Path
+    also: tuple[Path, ...] = ()
+    """Other workloads for the same fleets."""
+    format: str = "auto"
+    choice: Choice
+    rate_per_s: float | None = None
+    budget: tuple[Budget, float] | None = None
+    fleets: tuple[Fleet, ...] = ()
+    objective: Objective | None = None
+    step_per_s: float = 1.0
+    duration_s: float = 120.0
+    seeds: tuple[int, ...] = (0, 1, 2)
+    lengths: Lengths = Lengths.INDEPENDENT
+    cv: float = 1.0
+    tbt: TBT = TBT.PER_GAP
+    slo_scale: float = 1.0
+    spill_tokens: int = 8192
+    """0: no machine ever takes over the other phase."""
+    max_machines: int = 256
+
+    def __post_init__(self) -> None:
+        given = [self.rate_per_s is not None, self.budget is not None, bool(self.fleets)]
+        if sum(given) != 1:
+            raise ConfigError("give exactly one of --rate, --budget and --fleet")
+        if self.rate_per_s is not None and not self.rate_per_s > 0:
+            raise ConfigError(f"--rate {self.rate_per_s:g}: requests a second, above 0")
+        if self.also and not self.fleets:
+            raise ConfigError("--also judges given fleets on another trace: name them by --fleet")
+
+
+def provision(question: Question, say: Callable[[str], None]) -> list[Answer]:
+    """One answer for each trace."""
+    return [_answer(question, path, say) for path in (question.trace, *question.also)]
+
+
+def provision_command(question: Question, console: Console, json_out: Path | None) -> int:
+    """Search with a progress line, print, and write the answers."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("")
+        answers = provision(question, lambda text: bar.update(task, description=text[:100]))
+    for answer in answers:
+        print_answer(answer, console)
+    if json_out is not None:
+        json_out.write_bytes(msgspec.json.format(msgspec.json.encode(answers), indent=1) + b"\n")
+    return 0 if all(answer.designs for answer in answers) else 1
+
+
+def _answer(question: Question, path: Path, say: Callable[[str], None]) -> Answer:
+    prober = _prober(question, pack(load_trace(path, question.format)), path.name, say)
+    machines, seeds = question.choice.machines, question.seeds
+    grid = Grid(step_per_s=question.step_per_s)
+    if question.rate_per_s is not None:
+        return fleets_for_rate(
+            prober,
+            machines,
+            question.rate_per_s,
+            seeds,
+            question.objective or Objective.COST,
+            question.max_machines,
+            say,
+        )
+    if question.budget is not None:
+        return fleets_for_budget(prober, machines, *question.budget, grid, seeds, say)
+    return rates_of_fleets(prober, question.fleets, grid, seeds, say)
+
+
+def _prober(
+    question: Question, trace: FastWorkload, name: str, say: Callable[[str], None]
+) -> Prober:
+    spill = Spill(pending_tokens=question.spill_tokens) if question.spill_tokens else None
+    is_poisson = question.cv == 1.0
+    arrivals = Arrivals.POISSON if is_poisson else Arrivals.GAMMA
+    prober = Prober(
+        service=build_service(question.choice, Rules(spill=spill)),
+        load=Load(
+            trace=trace,
+            duration_s=question.duration_s,
+            name=name,
+            draws=Draws(arrivals=arrivals, cv=question.cv, lengths=question.lengths),
+        ),
+        targets=SlowdownTargets().scaled(question.slo_scale),
+        simulate=simulate_fast,
+        tbt=question.tbt,
+    )
+
+    def told(fleet: Fleet, probe: Probe) -> None:
+        verdict = "serves" if probe.passes else f"{probe.verdict.binding}"
+        say(f"{prober.num_simulated} simulated: {fleet} at {probe.rate_per_s:g}/s {verdict}")
+
+    prober.on_probe = told
+    return prober
+
+
+def parse_machines(text: str) -> tuple[str, ...]:
+    """A comma-separated list."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+__all__ = [
+    "Fleet",
+    "Question",
+    "Schedule",
+    "parse_budget",
+    "parse_fleet",
+    "parse_machines",
+    "provision",
+    "provision_command",
+]
