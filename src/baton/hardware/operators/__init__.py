@@ -1,0 +1,1 @@
+"""Measured operator tables, composed into the step of a model: AIConfigurator, Vidur, Frontier."""
