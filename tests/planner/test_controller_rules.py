@@ -97,7 +97,9 @@ def test_a_pool_that_will_miss_its_target_grows_at_once_and_says_why():
     starts = [action for _, action in taken]
     assert [(one.kind, one.role) for one in starts] == [(Kind.START, Role.PREFILL)] * len(starts)
     assert 2 + len(starts) == decision.prefill.least >= 4
-    assert starts[0].reason.startswith("TTFT p90 predicted") and "of 2000 with" in starts[0].reason
+    assert (
+        starts[0].reason.startswith("TTFT p90 predicted") and "of 2000 ms with" in starts[0].reason
+    )
 
 
 def test_workers_under_way_are_not_ordered_twice():
@@ -124,9 +126,10 @@ def test_a_pool_shrinks_by_one_after_patience_and_rests_in_between():
 
 def test_an_interruption_starts_patience_anew():
     state, taken, _ = run(ReplanState(), 20, load=0.3, prefill=PoolSignals(ready=4))
-    state, _, _ = run(state, 8, 100.0, load=2.6, prefill=PoolSignals(ready=4))
-    _, later, _ = run(state, 30, 140.0, load=0.3, prefill=PoolSignals(ready=4))
-    assert taken == [] and later == []
+    state, between, _ = run(state, 8, 100.0, load=2.6, prefill=PoolSignals(ready=4))
+    _, later, _ = run(state, 60, 140.0, load=0.3, prefill=PoolSignals(ready=4))
+    assert taken == between == []
+    assert later[0][0] >= 140.0 + 120.0
 
 
 def test_nothing_is_drained_while_a_worker_starts_or_drains():
@@ -155,7 +158,7 @@ def test_a_flip_that_is_no_quicker_than_a_start_is_not_made():
 
 def test_a_budget_that_is_used_up_is_named():
     full = msgspec.structs.replace(RULES, max_gpus=4)
-    _, decision = replan(ReplanState(), signals(load=6.0), RATES, full)
+    _, decision = replan(ReplanState(), signals(load=6.0, decode=PoolSignals(ready=2)), RATES, full)
     assert decision.actions == ()
     assert decision.note.startswith("prefill needs more, and all 4 GPUs are in use: TTFT p90")
 
@@ -172,7 +175,7 @@ def test_prompts_that_no_pool_serves_in_time_do_not_buy_the_whole_budget():
     assert decision.prefill.least <= 4
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     load=st.floats(0.0, 12.0),
     per_s=st.floats(0.2, 20.0),
@@ -184,7 +187,7 @@ def test_prompts_that_no_pool_serves_in_time_do_not_buy_the_whole_budget():
 def test_constant_load_gives_a_constant_plan(load, per_s, tail_s, cv2, output, ready):
     counts = {Role.PREFILL: ready[0], Role.DECODE: ready[1]}
     state, actions = ReplanState(), []
-    for step in range(400):
+    for step in range(300):
         given = signals(
             5.0 * step,
             load=load,
@@ -206,7 +209,7 @@ def test_constant_load_gives_a_constant_plan(load, per_s, tail_s, cv2, output, r
         assert min(counts.values()) >= 1
         assert sum(counts.values()) <= max(RULES.max_gpus, sum(ready))
     last = max((step for step, _ in actions), default=0)
-    assert last < 300, f"still acting at step {last}: {actions[-3:]}"
+    assert last < 220, f"still acting at step {last}: {actions[-3:]}"
     grown = {one.role for _, one in actions if one.kind is Kind.START}
     shrunk = {one.role for _, one in actions if one.kind is Kind.DRAIN}
     assert not grown & shrunk, "a pool grew and shrank under constant load"

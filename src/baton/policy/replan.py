@@ -311,7 +311,7 @@ def _limit(clock: str, rules: ReplanRules, least: int, tail_us: Tail, target_us:
     if least == 1:
         return f"{share} predicted {_ms(tail_us(1))} of {_ms(target_us)} ms with 1"
     fewer = _ms(tail_us(least - 1))
-    return f"{share} predicted {fewer} ms of {_ms(target_us)} with {least - 1}"
+    return f"{share} predicted {fewer} of {_ms(target_us)} ms with {least - 1}"
 
 
 def _ms(time_us: float) -> str:
