@@ -11,12 +11,12 @@ from baton.config import load_config
 from baton.core.ids import Role
 from baton.errors import ConfigError
 from baton.hardware.parallel import Parallel
+from baton.planner.deploy.blueprint import Blueprint, Pool, pack_stages
 from baton.planner.deploy.kubernetes import manifests
 from baton.planner.deploy.schemas import to_yaml, validate
 from baton.planner.deploy.target import Target
 from baton.planner.deploy.vllm import node_scripts, servers_of
 from baton.planner.deploy.write import deployment_files, write_deployments
-from baton.planner.plan.arm import Arm, Pool, pack_stages
 
 yaml = pytest.importorskip("yaml", reason="the extra `plan` is not installed")
 pytest.importorskip("kubernetes_validate", reason="the extra `plan` is not installed")
@@ -55,7 +55,7 @@ def split(prefill=(2, 1, 2), decode=(4, 2, 1)):
             [(Role.PREFILL, prefill), (Role.DECODE, decode)]
         )
     )
-    return Arm(pools=pools, stages=pack_stages(pools, 8))
+    return Blueprint(pools=pools, stages=pack_stages(pools, 8))
 
 
 def colocated(tp=8, workers=2, pp=1, kv_tokens=100_000):
@@ -68,27 +68,27 @@ def colocated(tp=8, workers=2, pp=1, kv_tokens=100_000):
             max_num_seqs=48,
         ),
     )
-    return Arm(pools=pools, stages=pack_stages(pools, 8))
+    return Blueprint(pools=pools, stages=pack_stages(pools, 8))
 
 
-@pytest.mark.parametrize("arm", [split(), colocated(), colocated(pp=2, workers=1)])
+@pytest.mark.parametrize("blueprint", [split(), colocated(), colocated(pp=2, workers=1)])
 @pytest.mark.parametrize("target", [GPU, CPU])
-def test_serve_loads_the_configuration_that_is_written(arm, target, tmp_path):
-    written = write_deployments(tmp_path, {"winner": arm}, target)
+def test_serve_loads_the_configuration_that_is_written(blueprint, target, tmp_path):
+    written = write_deployments(tmp_path, {"winner": blueprint}, target)
     config = load_config(tmp_path / "winner" / "baton.toml")
     counts = {"prefill": config.cluster.prefill, "decode": config.cluster.decode}
     assert {**counts, "mixed": config.cluster.mixed} == {
         "prefill": 0,
         "decode": 0,
         "mixed": 0,
-        **{str(pool.role): pool.num_workers for pool in arm.pools},
+        **{str(pool.role): pool.num_workers for pool in blueprint.pools},
     }
     assert config.model.name == target.model
     assert config.model.max_model_len == target.max_model_len
-    assert config.worker.batch_policy == arm.pools[0].batch_policy
-    assert config.worker.max_batch_tokens == arm.pools[0].max_batch_tokens
-    assert config.worker.max_num_seqs == arm.pools[-1].max_num_seqs
-    most = max(pool.kv_tokens for pool in arm.pools)
+    assert config.worker.batch_policy == blueprint.pools[0].batch_policy
+    assert config.worker.max_batch_tokens == blueprint.pools[0].max_batch_tokens
+    assert config.worker.max_num_seqs == blueprint.pools[-1].max_num_seqs
+    most = max(pool.kv_tokens for pool in blueprint.pools)
     assert config.worker.kv_nbytes == most * target.token_nbytes
     assert (config.router.ttft_slo_ms, config.router.tpot_slo_ms) == (
         target.ttft_ms,
@@ -113,8 +113,8 @@ def commands(script):
 
 
 def test_each_worker_runs_once_on_gpus_of_its_own():
-    arm = split(prefill=(2, 2, 2), decode=(4, 2, 1))
-    scripts = node_scripts(arm, GPU)
+    blueprint = split(prefill=(2, 2, 2), decode=(4, 2, 1))
+    scripts = node_scripts(blueprint, GPU)
     used, ports, sides = [], [], []
     for name, script in scripts.items():
         for words in commands(script) if "node" in name else ():
@@ -125,9 +125,9 @@ def test_each_worker_runs_once_on_gpus_of_its_own():
             tp = int(words[words.index("--tensor-parallel-size") + 1])
             pp = int(words[words.index("--pipeline-parallel-size") + 1])
             assert len(environment["CUDA_VISIBLE_DEVICES"].split(",")) == tp * pp
-    assert len(used) == len(set(used)) == arm.num_gpus == 16
+    assert len(used) == len(set(used)) == blueprint.num_gpus == 16
     assert len(set(ports)) == len(set(sides)) == len(ports) == 4
-    for server in servers_of(arm):
+    for server in servers_of(blueprint):
         where = f'--{server.pool.role} "http://$NODE_{server.nodes[0]}:{server.port}"'
         assert where in scripts["vllm-proxy.sh"]
 
@@ -153,18 +153,18 @@ def test_a_shell_reads_every_script_and_demands_the_addresses(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arm", "target"),
+    ("blueprint", "target"),
     [(split(), GPU), (colocated(), GPU), (colocated(pp=2, workers=1), GPU), (split(), CPU)],
 )
-def test_manifests_are_valid_and_read_back_as_they_were(arm, target):
-    objects = manifests(arm, target)
+def test_manifests_are_valid_and_read_back_as_they_were(blueprint, target):
+    objects = manifests(blueprint, target)
     assert "1.30" in validate(objects)
     assert list(yaml.safe_load_all(to_yaml(objects, "a comment"))) == objects
 
 
 def test_every_pod_has_the_gpus_of_its_stages_and_the_proxy_knows_all():
-    arm = split(prefill=(4, 2, 1), decode=(2, 2, 2))
-    objects = manifests(arm, GPU)
+    blueprint = split(prefill=(4, 2, 1), decode=(2, 2, 2))
+    objects = manifests(blueprint, GPU)
     sets = [one for one in objects if one["kind"] == "StatefulSet"]
     gpus = [
         int(container["resources"]["limits"]["nvidia.com/gpu"]) * one["spec"]["replicas"]

@@ -1,22 +1,22 @@
-"""An arm as a configuration of `baton serve`."""
+"""A blueprint as a configuration of `baton serve`."""
 
 import msgspec
 
 from baton.config import BatonConfig, load_config
 from baton.core.ids import Role
 from baton.core.knobs import knobs_of
+from baton.planner.deploy.blueprint import Blueprint
 from baton.planner.deploy.target import Target
-from baton.planner.plan.arm import Arm
 
 _MS = 1
 _ROUTES = ("shortest_queue", "distserve", "memserve", "conductor", "pair", "load_balance")
 
 
-def baton_config(arm: Arm, target: Target) -> BatonConfig:
+def baton_config(blueprint: Blueprint, target: Target) -> BatonConfig:
     """The configuration, validated; what a plan says nothing about keeps its default."""
-    first, last = arm.pools[0], arm.pools[-1]
-    count = {pool.role: pool.num_workers for pool in arm.pools}
-    route = arm.route if arm.route in _ROUTES else "shortest_queue"
+    first, last = blueprint.pools[0], blueprint.pools[-1]
+    count = {pool.role: pool.num_workers for pool in blueprint.pools}
+    route = blueprint.route if blueprint.route in _ROUTES else "shortest_queue"
     values: dict[str, object] = {
         "model.name": target.model,
         "model.device": "cpu" if target.is_cpu else "cuda",
@@ -31,7 +31,7 @@ def baton_config(arm: Arm, target: Target) -> BatonConfig:
         "worker.max_num_seqs": last.max_num_seqs,
         "worker.block_size": first.block_size,
         # One number for both roles: the larger pool's, of which the system hands out pages as used.
-        "worker.kv_nbytes": max(pool.kv_tokens for pool in arm.pools) * target.token_nbytes,
+        "worker.kv_nbytes": max(pool.kv_tokens for pool in blueprint.pools) * target.token_nbytes,
         "router.policy": route,
         "router.ttft_slo_ms": max(_MS, round(target.ttft_ms)),
         "router.tpot_slo_ms": max(_MS, round(target.tpot_ms)),
@@ -41,11 +41,11 @@ def baton_config(arm: Arm, target: Target) -> BatonConfig:
     return load_config(None, [f"{key}={_toml(value)}" for key, value in values.items()])
 
 
-def baton_toml(arm: Arm, target: Target) -> str:
+def baton_toml(blueprint: Blueprint, target: Target) -> str:
     """The same as a file for `baton serve --config`, with the knobs that differ from default."""
     plain = {(section, name): value for section, name, value, _ in knobs_of(BatonConfig())}
     lines = [f"# {line}" for line in target.comment.splitlines()]
-    widest = max(pool.parallel.gpus for pool in arm.pools)
+    widest = max(pool.parallel.gpus for pool in blueprint.pools)
     if widest > 1:
         lines += [
             f"# The plan's workers have up to {widest} GPUs each; one of Baton's workers drives",
@@ -53,7 +53,7 @@ def baton_toml(arm: Arm, target: Target) -> str:
             "# or on devices that hold a whole model.",
         ]
     printed = ""
-    for section, name, value, _ in knobs_of(baton_config(arm, target)):
+    for section, name, value, _ in knobs_of(baton_config(blueprint, target)):
         if plain[section, name] == value and section != "cluster":
             continue
         if section != printed:

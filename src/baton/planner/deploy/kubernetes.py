@@ -1,4 +1,4 @@
-"""An arm as Kubernetes objects: vLLM servers and their proxy, or Baton in one pod."""
+"""A blueprint as Kubernetes objects: vLLM servers and their proxy, or Baton in one pod."""
 
 import shlex
 from importlib import resources
@@ -6,6 +6,7 @@ from typing import Any
 
 from baton.core.ids import Role
 from baton.planner.deploy.baton_config import baton_toml
+from baton.planner.deploy.blueprint import Blueprint
 from baton.planner.deploy.target import Target
 from baton.planner.deploy.vllm import (
     HTTP_PORT,
@@ -16,7 +17,6 @@ from baton.planner.deploy.vllm import (
     serve_flags,
     servers_of,
 )
-from baton.planner.plan.arm import Arm
 
 Manifest = dict[str, Any]
 VLLM_IMAGE = "vllm/vllm-openai:v0.19.0"
@@ -26,16 +26,16 @@ START_ATTEMPTS = 360
 """Of 10 s: weights of hundreds of gigabytes take their time to load."""
 
 
-def manifests(arm: Arm, target: Target) -> list[Manifest]:
+def manifests(blueprint: Blueprint, target: Target) -> list[Manifest]:
     """Every object, in the order in which they are created."""
     if target.is_cpu:
-        return _baton(arm, target)
+        return _baton(blueprint, target)
     proxy = f"{target.name}-proxy"
     found: list[Manifest] = [
         _config_map(proxy, target, {"proxy.py": proxy_source()}),
     ]
     urls = []
-    for server in servers_of(arm):
+    for server in servers_of(blueprint):
         name = f"{target.name}-{server.name}"
         found += [_headless(name, target), _server(name, server, target)]
         urls += [f"--{server.pool.role}", f"http://{name}-0.{name}:{HTTP_PORT}"]
@@ -137,11 +137,13 @@ def _from_field(name: str, path: str) -> Manifest:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _baton(arm: Arm, target: Target) -> list[Manifest]:
+def _baton(blueprint: Blueprint, target: Target) -> list[Manifest]:
     """One pod: Baton's workers share the memory of their host."""
     name = f"{target.name}-baton"
-    cores = sum(pool.num_workers for pool in arm.pools) + 1
-    nbytes = sum(pool.num_workers * pool.kv_tokens for pool in arm.pools) * target.token_nbytes
+    cores = sum(pool.num_workers for pool in blueprint.pools) + 1
+    nbytes = (
+        sum(pool.num_workers * pool.kv_tokens for pool in blueprint.pools) * target.token_nbytes
+    )
     command = [
         *("sh", "-c"),
         "pip install --quiet 'kvbaton[serve]' && "
@@ -149,7 +151,7 @@ def _baton(arm: Arm, target: Target) -> list[Manifest]:
     ]
     resources_ = {"cpu": str(cores), "memory": f"{-(-nbytes // (1 << 20)) + 4096}Mi"}
     return [
-        _config_map(name, target, {"baton.toml": baton_toml(arm, target)}),
+        _config_map(name, target, {"baton.toml": baton_toml(blueprint, target)}),
         _deployment(name, target, PYTHON_IMAGE, command, BATON_PORT, "/etc/baton", resources_),
         _service(name, target, BATON_PORT),
     ]

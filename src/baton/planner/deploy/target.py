@@ -12,7 +12,7 @@ MAX_NAME = 40
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts that both engines need beside the arm."""
+    """Facts that both engines need beside the blueprint."""
 
     model: str
     """What the engine loads: a folder or a hub id."""

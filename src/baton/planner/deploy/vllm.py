@@ -1,4 +1,4 @@
-"""An arm as vLLM processes: a script for each node, and the proxy in front of them.
+"""A blueprint as vLLM processes: a script for each node, and the proxy in front of them.
 
 K/V goes from prefill to decode by vLLM's NIXL connector: the proxy asks a prefill server with
 `kv_transfer_params`, and hands what that answers to a decode server, which pulls the blocks.
@@ -9,8 +9,8 @@ import shlex
 import msgspec
 
 from baton.core.ids import Role
+from baton.planner.deploy.blueprint import Blueprint, Pool, Stage
 from baton.planner.deploy.target import Target
-from baton.planner.plan.arm import Arm, Pool, Stage
 
 HTTP_PORT, SIDE_PORT, MASTER_PORT, PROXY_PORT = 8100, 5600, 29500, 8000
 PORT_STEP = 64
@@ -37,13 +37,13 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
         return HTTP_PORT + self.slot
 
 
-def servers_of(arm: Arm) -> list[Server]:
+def servers_of(blueprint: Blueprint) -> list[Server]:
     """All workers in pool order."""
     found: list[Server] = []
-    for at, pool in enumerate(arm.pools):
+    for at, pool in enumerate(blueprint.pools):
         for worker in range(pool.num_workers):
             by_node: dict[int, list[int]] = {}
-            for stage in arm.stages_of(at, worker):
+            for stage in blueprint.stages_of(at, worker):
                 by_node.setdefault(stage.node, []).extend(stage.gpus)
             found.append(
                 Server(
@@ -73,9 +73,9 @@ def serve_flags(pool: Pool, target: Target) -> list[str]:
     return flags
 
 
-def node_scripts(arm: Arm, target: Target) -> dict[str, str]:
+def node_scripts(blueprint: Blueprint, target: Target) -> dict[str, str]:
     """Name and text of the script of each node, and of the proxy's."""
-    servers = servers_of(arm)
+    servers = servers_of(blueprint)
     nodes = sorted({node for server in servers for node in server.nodes})
     scripts = {f"vllm-node-{node}.sh": _node_script(node, servers, target) for node in nodes}
     scripts["vllm-proxy.sh"] = _proxy_script(servers, target)

@@ -1,33 +1,35 @@
-"""A folder of ready deployments: one for each arm, and a page of how to start them."""
+"""A folder of ready deployments: one for each blueprint, and a page of how to start them."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from baton.errors import ConfigError
 from baton.planner.deploy.baton_config import baton_toml
+from baton.planner.deploy.blueprint import Blueprint
 from baton.planner.deploy.kubernetes import manifests, proxy_source
 from baton.planner.deploy.schemas import to_yaml, validate
 from baton.planner.deploy.target import Target
 from baton.planner.deploy.vllm import node_scripts
-from baton.planner.plan.arm import Arm
 
 
-def deployment_files(arm: Arm, target: Target) -> dict[str, str]:
-    """Name and text of every file of one arm; the manifests are validated."""
-    objects = manifests(arm, target)
+def deployment_files(blueprint: Blueprint, target: Target) -> dict[str, str]:
+    """Name and text of every file of one blueprint; the manifests are validated."""
+    objects = manifests(blueprint, target)
     versions = validate(objects)
-    files = {"baton.toml": baton_toml(arm, target)}
+    files = {"baton.toml": baton_toml(blueprint, target)}
     if not target.is_cpu:
-        files |= node_scripts(arm, target)
+        files |= node_scripts(blueprint, target)
         files["proxy.py"] = proxy_source()
     files["kubernetes.yaml"] = to_yaml(objects, target.comment)
-    files["README.md"] = _readme(arm, target, sorted(files), versions)
+    files["README.md"] = _readme(blueprint, target, sorted(files), versions)
     return files
 
 
-def write_deployments(folder: Path, arms: Mapping[str, Arm], target: Target) -> list[Path]:
+def write_deployments(
+    folder: Path, blueprints: Mapping[str, Blueprint], target: Target
+) -> list[Path]:
     """One folder for each name. Nothing is written unless every file could be made."""
-    texts = {name: deployment_files(arm, target) for name, arm in arms.items()}
+    texts = {name: deployment_files(blueprint, target) for name, blueprint in blueprints.items()}
     written = []
     try:
         for name, files in texts.items():
@@ -43,12 +45,14 @@ def write_deployments(folder: Path, arms: Mapping[str, Arm], target: Target) -> 
     return written
 
 
-def _readme(arm: Arm, target: Target, files: list[str], versions: tuple[str, ...]) -> str:
-    lines = [f"# {target.model}: {arm.text}", "", *target.comment.splitlines(), ""]
+def _readme(
+    blueprint: Blueprint, target: Target, files: list[str], versions: tuple[str, ...]
+) -> str:
+    lines = [f"# {target.model}: {blueprint.text}", "", *target.comment.splitlines(), ""]
     lines += ["| pool | worker | stage | where |", "| --- | --- | --- | --- |"]
-    for stage in arm.stages:
+    for stage in blueprint.stages:
         gpus = ",".join(str(gpu) for gpu in stage.gpus)
-        role = arm.pools[stage.pool].role
+        role = blueprint.pools[stage.pool].role
         lines.append(f"| {role} | {stage.worker} | {stage.stage} | node {stage.node}, GPU {gpus} |")
     lines += ["", "- `baton.toml`: `baton serve --config baton.toml`"]
     if any(file.startswith("vllm-node") for file in files):

@@ -45,7 +45,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[int, ...]
 
 
-class Arm(msgspec.Struct, frozen=True, kw_only=True):
+class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     """A plan that can be deployed."""
 
     pools: tuple[Pool, ...]
@@ -56,7 +56,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
         roles = [pool.role for pool in self.pools]
         if roles not in ([Role.MIXED], [Role.PREFILL, Role.DECODE]):
             raise ConfigError(
-                f"arm: pools {[str(role) for role in roles]}; one of mixed workers, or prefill "
+                f"blueprint: pools {[str(role) for role in roles]}; one of mixed workers, or prefill "
                 "and decode in this order"
             )
 
