@@ -9,7 +9,15 @@ import msgspec
 import typer
 from rich.console import Console
 
-from baton import __version__, cli_bench, cli_cache, cli_profile, cli_race, cli_simulate
+from baton import (
+    __version__,
+    cli_bench,
+    cli_cache,
+    cli_hardware,
+    cli_profile,
+    cli_race,
+    cli_simulate,
+)
 from baton.cli_common import check_writable, loop_factory
 from baton.config import BatonConfig, load_config
 from baton.core.knobs import knobs_of
@@ -252,6 +260,7 @@ def version() -> None:
 
 cli_bench.register(app)
 cli_cache.register(app)
+cli_hardware.register(app)
 cli_profile.register(app)
 cli_race.register(app)
 cli_simulate.register(app)

@@ -7,9 +7,10 @@ a batch of 95. All are milliseconds.
 
 import csv
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from baton.errors import ConfigError
 from baton.hardware.curves import Grid, Line, StepCurves, StepSide
@@ -30,13 +31,20 @@ _MS = 1000.0
 
 
 class DistServePredictor:
-    """One engine's fits; a model that only the older edition has is taken from there."""
+    """One engine's fits; a model that only the older edition has is taken from there.
 
-    def __init__(self, data: Path, engine: str = "distserve") -> None:
+    With `interpolates`, a TP between two fitted ones has coefficients between theirs, and is marked
+    extrapolated; else it is refused.
+    """
+
+    def __init__(
+        self, data: Path, engine: str = "distserve", *, interpolates: bool = False
+    ) -> None:
         if engine not in ENGINES:
             raise ConfigError(f"engine {engine!r}: DistServe fitted {' and '.join(ENGINES)}")
         self.name = "distserve" if engine == "distserve" else f"distserve-{engine}"
-        self.engine = engine
+        self.name += "-interpolated" if interpolates else ""
+        self.engine, self.interpolates = engine, interpolates
         folder = data / FOLDER
         current = folder / f"profiler-a100-80g.{engine}.json"
         older = folder / "history" / f"profiler-a100-80g.{engine}.with-opt175b.json"
@@ -81,7 +89,24 @@ class DistServePredictor:
             source=f"DistServe's fit of {model.name} TP{parallel.tp} on A100-80GB "
             f"({FOLDER}/{file}), divided over {pp} stages",
             pipeline=pp,
+            is_extrapolated=str(parallel.tp) not in by_tp,
         )
+
+    def _fit(
+        self, by_tp: Mapping[str, Any], model: ModelShape, parallel: Parallel
+    ) -> Mapping[str, Any]:
+        if str(parallel.tp) in by_tp:
+            return cast(Mapping[str, Any], by_tp[str(parallel.tp)])
+        known = sorted(int(tp) for tp in by_tp)
+        if not (self.interpolates and known[0] < parallel.tp < known[-1]):
+            raise MissingCell(
+                f"{self.name}: {model.name} was fitted for TP {', '.join(map(str, known))}, "
+                f"not {parallel.tp}"
+            )
+        below = max(tp for tp in known if tp < parallel.tp)
+        above = min(tp for tp in known if tp > parallel.tp)
+        share = math.log(parallel.tp / below) / math.log(above / below)
+        return _between(by_tp[str(below)], by_tp[str(above)], share)
 
     def serving(self, model: ModelShape, system: System, parallel: Parallel) -> ServingFacts:
         """Its published K/V capacities, and what its simulator adds to every batch."""
@@ -91,6 +116,15 @@ class DistServePredictor:
             step_overhead_us=DISPATCH_US,
             source=f"{FOLDER}/max_num_tokens.csv" if tokens else "",
         )
+
+
+def _between(below: Mapping[str, Any], above: Mapping[str, Any], share: float) -> dict[str, Any]:
+    """Linear in the logarithm of TP, as `share` has it; both have one batch where pieces change."""
+    fit = dict(below)
+    for part in ("prefill", "decoding_smallbs", "decoding_largebs"):
+        pairs = zip(below[part], above[part], strict=True)
+        fit[part] = [low + share * (high - low) for low, high in pairs]
+    return fit
 
 
 def _decode_grid(fit: Mapping[str, Any], pp: int) -> Grid:

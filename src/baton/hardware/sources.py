@@ -8,6 +8,7 @@ from baton.errors import ConfigError
 from baton.hardware.curves import StepCurves
 from baton.hardware.distserve import DistServePredictor
 from baton.hardware.dynamo_profile import DynamoProfilePredictor
+from baton.hardware.layer_table import LayerTable
 from baton.hardware.missing import MissingCell
 from baton.hardware.model_shape import ModelShape
 from baton.hardware.nearest import nearest
@@ -44,10 +45,17 @@ class Source(NamedTuple):
 
 
 SOURCES: tuple[Source, ...] = (
+    Source("layers", "layers timed one by one under vLLM, of today", LayerTable),
     Source("distserve", "DistServe's fits of OPT on A100", DistServePredictor),
     Source(
+        "distserve-interpolated",
+        "the same, with TP between fitted ones",
+        lambda data: DistServePredictor(data, interpolates=True),
+        is_default=False,
+    ),
+    Source(
         "distserve-vllm",
-        "the same of vLLM in 2023",
+        "of vLLM in 2023",
         lambda data: DistServePredictor(data, "vllm"),
         is_default=False,
     ),

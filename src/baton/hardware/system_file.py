@@ -11,7 +11,10 @@ _FLOPS = "_tc_flops"
 
 
 def read_system(path: Path) -> System:
-    """Raises ConfigError that names the file and the field."""
+    """Raises ConfigError that names the file and the field.
+
+    Of our own there may be `gpu.price_per_hour`, in US dollars.
+    """
     found = _load(path)
     gpu, node = _section(path, found, "gpu"), _section(path, found, "node")
     misc = found.get("misc")
@@ -29,6 +32,8 @@ def read_system(path: Path) -> System:
         inter_bytes_per_s=_number(path, node, "inter_node_bw"),
         pcie_bytes_per_s=_number(path, node, "pcie_bw", 32e9),
         power_w=_number(path, gpu, "power", 0),
+        price_per_hour=_number(path, gpu, "price_per_hour") if "price_per_hour" in gpu else None,
+        price_source=str(path),
         memory_efficiency=_number(path, gpu, "mem_bw_empirical_scaling_factor", 0.8),
         kernel_us=_number(path, gpu, "mem_empirical_constant_latency", 3e-6) * 1e6,
         link_us=_number(path, node, "p2p_latency", 1e-5) * 1e6,

@@ -1,0 +1,97 @@
+"""`baton hardware`: what is known of models, systems and step times."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+
+from baton.cli_common import check_writable
+from baton.errors import ConfigError
+
+_PIPE_COLUMNS = 120
+
+
+def _option(text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text)
+
+
+def hardware(
+    model: Annotated[str | None, _option("a name, or a config.json", "--model")] = None,
+    system: Annotated[str | None, _option("a name, a YAML file, or this", "--system")] = None,
+    tp: Annotated[int, _option("tensor parallelism", "--tp")] = 1,
+    pp: Annotated[int, _option("pipeline stages", "--pp")] = 1,
+    weights: Annotated[str | None, _option("store linear layers in fp8, int4, nvfp4 ...")] = None,
+    kv: Annotated[str | None, _option("store K/V in fp8 ...", "--kv")] = None,
+    data: Annotated[Path | None, _option("folder of data sets; else BATON_DATA")] = None,
+    profile: Annotated[Path | None, _option("a profile of `baton profile`")] = None,
+    predictor: Annotated[str | None, _option("this source alone")] = None,
+    utilization: Annotated[float, _option("share of memory that may be used")] = 0.9,
+    json_out: Annotated[Path | None, _option("write it here", "--json")] = None,
+) -> None:
+    """List models, systems and predictors, or print what the steps of one of them cost."""
+    from baton.hardware.listing import listing, print_listing
+    from baton.hardware.step_table import print_table, step_table
+
+    check_writable(json_out)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PIPE_COLUMNS)
+    folder = _folder(data)
+    if model is None and system is None and profile is None:
+        print_listing(folder, console)
+        _write(json_out, listing(folder))
+        return
+    asked = _asked(locals(), folder)
+    found, choice = step_table(asked)
+    print_table(found, choice, asked.model, console)
+    _write(json_out, found)
+
+
+def _asked(flags: dict[str, Any], folder: Path | None) -> Any:
+    """A profile brings its own model and system; everything else is looked up."""
+    from baton.hardware.model import find_model
+    from baton.hardware.parallel import Parallel
+    from baton.hardware.profile_predictor import THIS, ProfilePredictor
+    from baton.hardware.step_table import Asked
+    from baton.hardware.system import find_system
+
+    measured = ProfilePredictor(flags["profile"]) if flags["profile"] is not None else None
+    name, place = flags["model"], flags["system"]
+    if measured is None and (name is None or place is None):
+        missing = "--model" if name is None else "--system"
+        raise ConfigError(f"{missing} is missing: name both, or give neither to list what is known")
+    chosen = find_model(name) if name is not None else None
+    shape = chosen or (measured.model if measured else None)
+    is_here = measured is not None and place in (None, THIS)
+    assert shape is not None
+    return Asked(
+        model=shape.quantised(flags["weights"], flags["kv"]),
+        system=measured.system if measured and is_here else find_system(place),
+        parallel=Parallel(tp=flags["tp"], pp=flags["pp"]),
+        data=folder,
+        profile=flags["profile"],
+        predictor=flags["predictor"],
+        utilization=flags["utilization"],
+    )
+
+
+def _folder(given: Path | None) -> Path | None:
+    if given is None:
+        name = os.environ.get("BATON_DATA", "")
+        return Path(name) if name else None
+    if not given.is_dir():
+        raise ConfigError(f"--data {given}: no such folder")
+    return given
+
+
+def _write(path: Path | None, found: Any) -> None:
+    if path is not None:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("hardware")(hardware)
