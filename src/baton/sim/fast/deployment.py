@@ -26,12 +26,25 @@ class WorkerGroup(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int = 256
     keeps_prefixes: bool = True
     """K/V of finished requests stays until its room is needed, and is found again by hash id."""
+    growth_tokens: int = 256
+    """Decode rows that are reserved with the prompt; further blocks are taken as they are needed."""
+    chunk_grid: int = 64
+    """A chunk that does not end its prompt ends on a multiple of this where it can."""
+    max_preemptions: int = 4
+    """How often one sequence may lose its blocks while another one could; 0: no limit."""
     step_overhead_us: float = 0.0
     """What serving adds between two steps, and for each of their sequences."""
     sequence_overhead_us: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("num_workers", "kv_tokens", "gpus", "block_size", "max_num_seqs"):
+        for name in (
+            "num_workers",
+            "kv_tokens",
+            "gpus",
+            "block_size",
+            "max_num_seqs",
+            "chunk_grid",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{self.name}: {name} is {getattr(self, name)}; at least 1")
         if self.max_batch_tokens < 1:

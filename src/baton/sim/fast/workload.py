@@ -22,6 +22,9 @@ class FastWorkload:
     hash_ids: NDArray[np.int64]
     """Each is one chained block: equal ids mean equal prefixes up to there."""
     tokens_per_hash: int = 0
+    max_output: NDArray[np.int64] | None = None
+    """The longest answer that each client asks for, which policies see and may reserve; None: all
+    ask for as much as the longest answer there is."""
     source: str = ""
 
     def __len__(self) -> int:
@@ -38,6 +41,7 @@ class FastWorkload:
             hash_offsets=self.hash_offsets,
             hash_ids=self.hash_ids,
             tokens_per_hash=self.tokens_per_hash,
+            max_output=self.max_output,
             source=f"{self.source}, {factor:g} times faster",
         )
 

@@ -1,0 +1,229 @@
+"""Names of the columns of the fast host's arrays: R of a request, W of a worker, L of a lane.
+
+A lane is what runs one step after another: a worker has one for each of its pipeline stages.
+Links between rows are index + 1, so that 0 is nobody.
+"""
+
+# Requests: times.
+(
+    R_ARRIVAL_US,
+    R_FIRST_US,
+    R_LAST_US,
+    R_START_US,
+    R_PREFILLED_US,
+    R_MOVED_US,
+    R_TOKEN_US,
+    R_PUBLISHED_US,
+) = range(8)
+"""R_TOKEN_US is when its latest token was drawn, at its worker."""
+NUM_R_TIMES = 8
+
+# Requests: numbers.
+(
+    R_PROMPT,
+    R_OUTPUT,
+    R_BOUND,
+    R_END,
+    R_PHASE,
+    R_PRODUCED,
+    R_COMPUTED,
+    R_CACHED,
+    R_MOVED,
+    R_PREEMPTED,
+    R_PREFILL,
+    R_DECODE,
+    R_ATTEMPT,
+    R_LANE,
+    R_BASE,
+    R_FINISH,
+    R_GROW,
+    R_JOINED,
+    R_BLOCKS,
+    R_SOURCE_BLOCKS,
+    R_NEXT,
+    R_PREVIOUS,
+    R_WHEEL_NEXT,
+    R_WHEEL_PREVIOUS,
+    R_ORDER,
+    R_STARTED,
+    R_IN_STEP,
+    R_FLOW,
+    R_PENDING,
+    R_ACCOUNT,
+    R_AT_PREFILL,
+    R_NEEDS_MOVE,
+) = range(32)
+NUM_R_NUMBERS = 32
+"""R_BOUND is the longest answer that its client lets through, the only thing that policies know of
+R_OUTPUT. R_BASE: tokens less the lane's counter; it leaves at the counter R_FINISH, and needs its
+first block beyond R_BLOCKS at R_GROW. R_PENDING and R_ACCOUNT are what the router has on its
+accounts for it: rows at its prefill worker, blocks at its decode worker."""
+
+# Where a request is.
+AWAY, WAITING, ROUTED, QUEUED, MOVING, DECODING, HELD, ENDED = range(8)
+"""Not here yet; at the router; between router and worker; among a worker's prompts; its K/V is
+under way; in a lane; finished, and held for its batch; over."""
+
+# Workers: times.
+W_BUSY_US, W_STEP_US, W_SEQUENCE_US, W_DOWN_UNTIL_US, W_STAGES = range(5)
+"""Stages, from W_STAGES on, are free again at these times."""
+
+# Workers: numbers.
+(
+    W_ROLE,
+    W_CURVES,
+    W_POLICY,
+    W_NUM_BLOCKS,
+    W_FREE,
+    W_BLOCK_SIZE,
+    W_MAX_TOKENS,
+    W_MAX_SEQS,
+    W_MAX_ADMITTED,
+    W_GROWTH,
+    W_GRID,
+    W_MAX_PREEMPTIONS,
+    W_RESERVES_WHOLE,
+    W_HEAD,
+    W_TAIL,
+    W_NEXT_LANE,
+    W_NUM_SHORT,
+    W_PENDING,
+    W_ACTIVE,
+    W_ACCOUNT,
+    W_IS_FULL,
+    W_IS_UP,
+    W_FIRST_LANE,
+    W_NUM_LANES,
+    W_NUM_STEPS,
+    W_NUM_OUTSIDE,
+    W_NUM_ROWS,
+    W_PEAK_BLOCKS,
+    W_NUM_ORDERS,
+    W_KICK,
+    W_KEEPS,
+    W_LIFE,
+) = range(32)
+NUM_W_NUMBERS = 32
+"""W_PENDING, W_ACTIVE and W_ACCOUNT are the router's own account of tokens, requests and blocks.
+W_NUM_SHORT preempted requests wait for blocks, which nobody new may take."""
+
+# Roles.
+PREFILL, DECODE, MIXED = range(3)
+
+# Lanes: times.
+L_TOKEN_US, L_END_US = range(2)
+NUM_L_TIMES = 2
+"""L_TOKEN_US is when its latest step with decodes ended."""
+
+# Lanes: numbers.
+(
+    L_WORKER,
+    L_NUM_DECODES,
+    L_NUM_SEEN,
+    L_COUNTER,
+    L_IS_BUSY,
+    L_NUM_RUN,
+    L_NUM_CHUNKS,
+    L_HEAD,
+    L_TAIL,
+    L_NUM_PASSED,
+    L_HELD,
+    L_RESERVED,
+    L_LIFE,
+    L_GROWN,
+) = range(14)
+NUM_L_NUMBERS = 14
+"""L_NUM_SEEN: tokens of all its decodes. L_COUNTER: steps with decodes that were begun.
+L_NUM_RUN and L_NUM_CHUNKS: rows and chunks of the step that is under way. L_GROWN: blocks are
+taken for every counter below it."""
+
+# Batch policies.
+(
+    SARATHI_SERVE,
+    SARATHI,
+    TOKEN_BUDGET,
+    PREFILL_FIRST,
+    DECODE_FIRST,
+    PHASE_PURE,
+    ORCA,
+    STATIC,
+) = range(8)
+POLICY_CODES = {
+    "sarathi_serve": SARATHI_SERVE,
+    "sarathi": SARATHI,
+    "token_budget": TOKEN_BUDGET,
+    "prefill_first": PREFILL_FIRST,
+    "decode_first": DECODE_FIRST,
+    "phase_pure": PHASE_PURE,
+    "orca": ORCA,
+    "static": STATIC,
+}
+
+# Events.
+(
+    E_ROUTER,
+    E_RESERVE,
+    E_PREFILL,
+    E_STEP,
+    E_STAGE,
+    E_PUBLISH,
+    E_KNOWN,
+    E_RELEASE,
+    E_DONE,
+    E_DENIED,
+    E_DOWN,
+    E_UP,
+) = range(12)
+"""A request reaches the router, its reservation the decode worker, its prompt the prefill worker;
+a step ends, a first stage is free; K/V is complete at the decode worker, the router hears of it,
+the prefill worker may forget it; the router hears of an end, or of a denial; a worker dies, lives."""
+
+# Events: columns.
+V_SEQUENCE, V_KIND, V_ID, V_ATTEMPT = range(4)
+
+# Real numbers of the whole simulation.
+(
+    N_NOW_US,
+    N_DURATION_US,
+    N_CONTROL_US,
+    N_IN_US,
+    N_OUT_US,
+    N_LATENCY_US,
+    N_TOKEN_NBYTES,
+    N_GAP_FIRST_US,
+    N_GAP_SCALE,
+) = range(9)
+NUM_N = 9
+
+# Counts of the whole simulation.
+(
+    C_NUM_EVENTS,
+    C_SEQUENCE,
+    C_HEAP,
+    C_ARRIVED,
+    C_NUM_OPEN,
+    C_ROUTER_HEAD,
+    C_ROUTER_TAIL,
+    C_ROUTER_NUM,
+    C_NUM_LAYERS,
+    C_IS_LAYERED,
+    C_ONLY_MISSING,
+    C_MAX_WAITING,
+    C_STATUS,
+    C_PREEMPTIONS,
+    C_DENIED,
+    C_RESTARTED,
+    C_LOST_STEPS,
+    C_MARGIN,
+) = range(18)
+NUM_C = 18
+COUNTERS = {
+    "preemptions": C_PREEMPTIONS,
+    "denied_reservations": C_DENIED,
+    "restarted": C_RESTARTED,
+    "lost_steps": C_LOST_STEPS,
+}
+"""What is reported by name."""
+
+# Why the loop returned.
+DONE, STOPPED, HEAP_FULL = range(3)
