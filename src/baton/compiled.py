@@ -14,7 +14,8 @@ from typing import Any, TypeVar, cast
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _ROOT = Path(__file__).parent
-_COMPILED_FOLDERS = ("hardware", "sim/fast", "planner")
+COMPILED_FOLDERS = ("hardware", "sim/fast", "planner/provision")
+"""Where compiled functions are, and everything that they call or take constants from."""
 
 try:
     import numba
@@ -27,7 +28,7 @@ except ImportError:  # the base install: correct, and slower
 
 def _digest() -> str:
     digest = hashlib.sha256()
-    for path in sorted(one for name in _COMPILED_FOLDERS for one in (_ROOT / name).rglob("*.py")):
+    for path in sorted(one for name in COMPILED_FOLDERS for one in (_ROOT / name).rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
