@@ -6,8 +6,7 @@ import msgspec
 
 from baton.core.ids import Schedule
 from baton.errors import ConfigError
-from baton.hardware.curves import StepCurves
-from baton.hardware.memory import kv_tokens
+from baton.hardware.instance import instance_of
 from baton.hardware.model import find_model
 from baton.hardware.model_shape import ModelShape
 from baton.hardware.parallel import Parallel
@@ -117,17 +116,16 @@ def _machine(
     link_gbits = choice.link_gbits
     if link_gbits is None:
         link_gbits = system.inter_bytes_per_s * system.gpus_per_node / BYTES_PER_GBIT
+    predictor = find_predictor(model, system, data=choice.data, name=choice.predictor)
+    instance = instance_of(predictor, model, system, parallel, utilization=choice.utilization)
     return MachineType(
         name=name,
-        curves=_curves(model, system, parallel, choice),
-        kv_tokens=kv_tokens(model, system, parallel, choice.utilization),
-        gpus=system.gpus_per_node,
+        curves=instance.curves,
+        kv_tokens=instance.kv_tokens,
+        gpus=instance.gpus,
         link_bytes_per_us=link_gbits * BYTES_PER_GBIT / US_PER_S,
         cost=constants.cost[name],
         power=constants.power[name],
+        step_overhead_us=instance.step_overhead_us,
+        sequence_overhead_us=instance.sequence_overhead_us,
     )
-
-
-def _curves(model: ModelShape, system: System, parallel: Parallel, choice: Choice) -> StepCurves:
-    predictor = find_predictor(model, system, data=choice.data, name=choice.predictor)
-    return predictor.curves(model, system, parallel)

@@ -19,6 +19,8 @@ class MachineType:
     cost: float
     power: float
     """Provisioned, not drawn: racks and contracts are sized by it."""
+    step_overhead_us: float = 0.0
+    sequence_overhead_us: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("kv_tokens", "gpus", "link_bytes_per_us", "cost", "power"):

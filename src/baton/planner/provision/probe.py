@@ -60,7 +60,7 @@ class Prober:
     _times: dict[tuple[int, int], tuple[Floats, Floats, Floats]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._alone = Alone(self.service.machine(self.service.reference).curves)
+        self._alone = Alone(self.service.reference_curves)
 
     def probe(self, fleet: Fleet, rate_per_s: float, seed: int) -> Probe:
         """Simulated once for each fleet, rate and seed."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from baton.core.ids import Role
 from baton.errors import ConfigError
+from baton.hardware.curves import StepCurves
 from baton.planner.provision.fleet import Fleet
 from baton.planner.provision.machine import MachineType
 from baton.sim.fast.deployment import Deployment, Handoff, Spill, Topology, WorkerGroup
@@ -41,6 +42,8 @@ class Service:
     power_unit: str
     reference: str
     """The machine type on which a request runs alone, for slowdowns."""
+    alone: StepCurves | None = None
+    """What a step of it costs there, if not the machine's own curves."""
     rules: Rules = Rules()
     latency_us: float = 10.0
 
@@ -54,6 +57,11 @@ class Service:
                 f"machine {name!r} is not known here; known are {', '.join(self.machines)}"
             )
         return self.machines[name]
+
+    @property
+    def reference_curves(self) -> StepCurves:
+        """What slowdowns are measured against."""
+        return self.alone or self.machine(self.reference).curves
 
     def cost(self, fleet: Fleet) -> float:
         """Of all machines, idle or not."""
@@ -97,6 +105,8 @@ class Service:
             curves=machine.curves,
             kv_tokens=machine.kv_tokens,
             gpus=machine.gpus,
+            step_overhead_us=machine.step_overhead_us,
+            sequence_overhead_us=machine.sequence_overhead_us,
             batch_policy=policy,
             max_batch_tokens=rules.max_batch_tokens,
             max_num_seqs=rules.max_num_seqs,
