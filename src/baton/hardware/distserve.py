@@ -71,11 +71,7 @@ class DistServePredictor:
         if reason := self.lacks(model, system):
             raise MissingCell(f"{self.name}: {reason}")
         by_tp, file = self._fits[_key(model.name)]
-        if str(parallel.tp) not in by_tp:
-            raise MissingCell(
-                f"{self.name}: {model.name} was fitted for TP {', '.join(by_tp)}, not {parallel.tp}"
-            )
-        fit, pp = by_tp[str(parallel.tp)], parallel.pp
+        fit, pp = self._fit(by_tp, model, parallel), parallel.pp
         a, b, c = (_MS * value / pp for value in fit["prefill"])
         # A chunk of n rows after v adds (v + n)^2 - v^2 = 2 pairs - n to the sum of squares.
         side = StepSide(
