@@ -8,7 +8,7 @@ ARGS ?=
 RUN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check smoke docs compare chaos profile race vopr explore mutants effects reproduce bench-handoff bench-peers bench-router bench-cache clean
+.PHONY: help setup serve test check smoke docs compare chaos profile race vopr explore mutants effects reproduce truth bench-handoff bench-peers bench-router bench-cache clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -58,6 +58,9 @@ effects: setup ## measure what handing K/V over does on this machine (ARGS="--on
 
 reproduce: setup ## published results run again, planning and reuse; resumable (ARGS="--only r1,r16 --data DIR --state FILE")
 	$(RUN)/python -m baton.planner.reproduce $(ARGS)
+
+truth: setup ## measured runs of vLLM beside their prediction from layer timings (ARGS="--data DIR")
+	$(RUN)/python -m baton.planner.truth $(ARGS)
 
 profile: setup ## measure what steps cost on this machine and fit a service profile
 	$(RUN)/baton profile --model $(MODEL) $(ARGS)

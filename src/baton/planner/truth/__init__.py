@@ -1,0 +1,1 @@
+"""Measured runs of a real engine beside what is predicted for them from layer timings."""
