@@ -19,6 +19,7 @@ import numpy as np
 from baton.errors import ConfigError
 from baton.hardware.evaluate import (
     DECODE_GRID,
+    GROUP_ROWS,
     MIXED_DECODE,
     MIXED_ROWS,
     PREFILL_ATTENTION,
@@ -92,6 +93,10 @@ class StepSide(msgspec.Struct, frozen=True, kw_only=True):
     decode_grid: Grid | None = None
     mixed_rows: Grid | None = None
     mixed_decode: Grid | None = None
+    group_rows: Line | None = None
+    """Over rows of all workers that step together: what they share, as experts over all of them.
+
+    Of one-sided curves alone."""
 
     def __post_init__(self) -> None:
         for name in _CONSTANTS:
@@ -99,7 +104,11 @@ class StepSide(msgspec.Struct, frozen=True, kw_only=True):
 
     def pack(self, packer: Packer, number: int) -> None:
         """As this side of a set of curves."""
-        lines = {ROWS: self.rows, PREFILL_ROWS: self.prefill_rows}
+        lines = {
+            ROWS: self.rows,
+            PREFILL_ROWS: self.prefill_rows,
+            GROUP_ROWS: self.group_rows,
+        }
         grids = {
             PREFILL_ATTENTION: self.prefill_attention,
             DECODE_GRID: self.decode_grid,
@@ -151,6 +160,8 @@ class StepCurves(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 1 <= len(self.sides) <= 2:
             raise ConfigError(f"curves: {len(self.sides)} sides; give one or two")
+        if len(self.sides) > 1 and any(side.group_rows for side in self.sides):
+            raise ConfigError("curves: group_rows is of one side alone; give one side")
         if self.pipeline < 1:
             raise ConfigError(f"curves: pipeline {self.pipeline}; at least 1 stage")
         _check_finite("mixed_factor", (self.mixed_factor,))

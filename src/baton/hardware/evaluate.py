@@ -28,9 +28,9 @@ HEAD_SIZE = 8
 # Of one side, from its first entry on.
 STEP, PREFILL, CHUNK, PAIR, GATHERED, DECODE, DECODE_ROW, DECODE_TOKEN = 0, 1, 2, 3, 4, 5, 6, 7
 ROWS, PREFILL_ROWS, PREFILL_ATTENTION, DECODE_GRID = 8, 10, 12, 15
-MIXED_ROWS, MIXED_DECODE = 18, 21
+MIXED_ROWS, MIXED_DECODE, GROUP_ROWS = 18, 21, 24
 """Lines are a place and a number of knots; grids a place and two numbers."""
-SIDE_SIZE = 24
+SIDE_SIZE = 26
 
 Line = tuple[Sequence[float], Sequence[float]]
 Grid = tuple[Sequence[float], Sequence[float], Sequence[Sequence[float]]]
@@ -151,6 +151,7 @@ def _side_us(
     for k in range(num_chunks):
         num_rows += rows[k]
     total = values[side + STEP] + line_us(curves, side + ROWS, num_rows)
+    total += line_us(curves, side + GROUP_ROWS, num_rows)
     is_mixed = num_chunks > 0 and num_decodes > 0
     if is_mixed and values[curves.start + MIXED_AS_PREFILL] > 0.0:
         extra = float(num_decodes)
@@ -195,6 +196,14 @@ def step_us(
 
 
 @compiled
+def together_us(curves: Packed, own_us: float, own_rows: float, all_rows: float) -> float:
+    """A step of a worker that takes `own_us` alone, beside as many rows of all its group."""
+    first = curves.start + HEAD_SIZE
+    alone_us = line_us(curves, first + GROUP_ROWS, own_rows)
+    return float(own_us - alone_us + line_us(curves, first + GROUP_ROWS, all_rows))
+
+
+@compiled
 def is_outside(
     curves: Packed, num_rows: float, longest: float, num_decodes: int, num_seen: float
 ) -> bool:
@@ -205,4 +214,4 @@ def is_outside(
     if num_decodes == 0:
         return False
     context = num_seen / num_decodes
-    return num_decodes > values[head + MAX_DECODES] or context > values[head + MAX_CONTEXT]
+    return bool(num_decodes > values[head + MAX_DECODES] or context > values[head + MAX_CONTEXT])

@@ -90,6 +90,10 @@ def _workers(deployment: Deployment, num_requests: int) -> tuple[Floats, Ints, I
         owners += [number] * group.curves.pipeline
         row[c.W_CURVES] = starts[distinct.index(group.curves)]
         _describe(row, group, num_requests)
+        row[c.W_PEERS_FIRST], row[c.W_PEERS_NUM] = number, 1
+        if group.steps_together:
+            row[c.W_PEERS_FIRST] = groups.index(group)
+            row[c.W_PEERS_NUM] = group.num_workers
         worker_us[number, c.W_STEP_US] = group.step_overhead_us
         worker_us[number, c.W_SEQUENCE_US] = group.sequence_overhead_us
     lanes = np.zeros((len(owners), c.NUM_L_NUMBERS), np.int64)
@@ -118,6 +122,7 @@ def _describe(row: Ints, group: WorkerGroup, num_requests: int) -> None:
     row[c.W_MAX_PREEMPTIONS] = group.max_preemptions
     row[c.W_RESERVES_WHOLE] = policy.reserves_whole_length
     row[c.W_IS_UP], row[c.W_KEEPS] = 1, group.keeps_prefixes
+    row[c.W_LOOKS_AHEAD], row[c.W_RECOMPUTES] = group.looks_ahead, group.recomputes_as_prompt
 
 
 def _globals(deployment: Deployment, num_requests: int, margin: int) -> tuple[Floats, Ints]:

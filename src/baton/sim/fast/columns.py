@@ -14,9 +14,11 @@ Links between rows are index + 1, so that 0 is nobody.
     R_MOVED_US,
     R_TOKEN_US,
     R_PUBLISHED_US,
-) = range(8)
-"""R_TOKEN_US is when its latest token was drawn, at its worker."""
-NUM_R_TIMES = 8
+    R_NOTICED_US,
+) = range(9)
+"""R_TOKEN_US is when its latest token was drawn, at its worker; R_NOTICED_US when its router saw
+it."""
+NUM_R_TIMES = 9
 
 # Requests: numbers.
 (
@@ -102,18 +104,26 @@ W_BUSY_US, W_STEP_US, W_SEQUENCE_US, W_DOWN_UNTIL_US, W_STAGES = range(5)
     W_KICK,
     W_KEEPS,
     W_LIFE,
-) = range(32)
-NUM_W_NUMBERS = 32
+    W_LOOKS_AHEAD,
+    W_RECOMPUTES,
+    W_PEERS_FIRST,
+    W_PEERS_NUM,
+    W_STEP_ROWS,
+) = range(37)
+NUM_W_NUMBERS = 37
 """W_PENDING, W_ACTIVE and W_ACCOUNT are the router's own account of tokens, requests and blocks.
-W_NUM_SHORT preempted requests wait for blocks, which nobody new may take."""
+W_NUM_SHORT preempted requests wait for blocks, which nobody new may take. W_RECOMPUTES: rows of a
+preempted answer are prompt rows. W_PEERS_FIRST, W_PEERS_NUM: the workers that step together with
+it. W_STEP_ROWS: of the step that was chosen last."""
 
 # Roles.
 PREFILL, DECODE, MIXED = range(3)
 
 # Lanes: times.
-L_TOKEN_US, L_END_US = range(2)
-NUM_L_TIMES = 2
-"""L_TOKEN_US is when its latest step with decodes ended."""
+L_TOKEN_US, L_BEGAN_US, L_END_US, L_CHOSEN_US = range(4)
+NUM_L_TIMES = 4
+"""L_TOKEN_US is when its latest step with decodes ended, L_BEGAN_US and L_END_US when its latest
+step began and ends. L_CHOSEN_US: how long the chosen step would take alone; below 0 for none."""
 
 # Lanes: numbers.
 (

@@ -32,6 +32,14 @@ class WorkerGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A chunk that does not end its prompt ends on a multiple of this where it can."""
     max_preemptions: int = 4
     """How often one sequence may lose its blocks while another one could; 0: no limit."""
+    looks_ahead: bool = False
+    """A step is chosen when the one before it begins (vLLM's asynchronous scheduling): who comes
+    while a step runs is seen when it ends, and is not in the next one, which is chosen by then."""
+    recomputes_as_prompt: bool = False
+    """After a preemption, tokens of the answer are computed with the prompt's kernels (vLLM)."""
+    steps_together: bool = False
+    """Each step of all workers of the group lasts as long as the longest one's, and they share what
+    `StepSide.group_rows` says (data-parallel ranks with experts spread over them)."""
     step_overhead_us: float = 0.0
     """What serving adds between two steps, and for each of their sequences."""
     sequence_overhead_us: float = 0.0
@@ -47,6 +55,11 @@ class WorkerGroup(msgspec.Struct, frozen=True, kw_only=True):
         ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{self.name}: {name} is {getattr(self, name)}; at least 1")
+        if self.steps_together and self.curves.pipeline > 1:
+            raise ConfigError(
+                f"{self.name}: steps_together with a pipeline of {self.curves.pipeline} stages is "
+                "not simulated; use curves of one stage"
+            )
         if self.max_batch_tokens < 1:
             raise ConfigError(f"{self.name}: max_batch_tokens is {self.max_batch_tokens}")
         if self.batch_policy not in POLICIES:

@@ -50,6 +50,8 @@ class FastResult:
     """First token at the client."""
     last_us: Floats
     """Last token at the client."""
+    noticed_us: Floats = field(default_factory=lambda: np.zeros(0))
+    """Its router saw it: its arrival and the gateway's time, later where workers look ahead."""
     prefill_start_us: Floats
     prefill_end_us: Floats
     moved_us: Floats

@@ -1,5 +1,7 @@
 """The router: its queue, its accounts of workers, and what it asks of them."""
 
+import math
+
 from baton.compiled import compiled
 from baton.sim.fast import columns as c
 from baton.sim.fast.ends import REJECTED, TOO_LARGE, end_request
@@ -10,8 +12,29 @@ from baton.sim.fast.state import Ints, State
 
 
 @compiled
+def notice_us(s: State) -> float:
+    """When a request that came now is seen: now, or when the steps that run are done."""
+    seen_us = math.inf
+    for number in range(s.workers.shape[0]):
+        worker, now_us = s.workers[number], s.numbers[c.N_NOW_US]
+        lane = worker[c.W_FIRST_LANE]
+        if worker[c.W_ROLE] == c.DECODE:
+            continue
+        is_late = worker[c.W_LOOKS_AHEAD] > 0 and s.lanes[lane, c.L_IS_BUSY] > 0
+        if not is_late or s.lane_us[lane, c.L_BEGAN_US] >= now_us:
+            return float(now_us)
+        seen_us = min(seen_us, s.lane_us[lane, c.L_END_US])
+    return float(seen_us)
+
+
+@compiled
 def arrive(s: State, request: int) -> None:
     """A request is refused, or waits for its route."""
+    wait_us = notice_us(s) - s.numbers[c.N_NOW_US]
+    if wait_us > 0.0:
+        after(s, wait_us, c.E_ROUTER, request, s.requests[request, c.R_ATTEMPT])
+        return
+    s.request_us[request, c.R_NOTICED_US] = s.numbers[c.N_NOW_US]
     if not _fits_somewhere(s, request):
         end_request(s, request, TOO_LARGE)
         return

@@ -50,6 +50,7 @@ class Simulation:
             end=numbers[:, c.R_END].astype(np.int8),
             first_us=times[:, c.R_FIRST_US].copy(),
             last_us=times[:, c.R_LAST_US].copy(),
+            noticed_us=times[:, c.R_NOTICED_US].copy(),
             prefill_start_us=times[:, c.R_START_US].copy(),
             prefill_end_us=times[:, c.R_PREFILLED_US].copy(),
             moved_us=times[:, c.R_MOVED_US].copy(),

@@ -1,7 +1,7 @@
 """Steps of a lane: begun when its worker's first stage is free, ended when its last one is done."""
 
 from baton.compiled import compiled
-from baton.hardware.evaluate import Packed, is_outside, step_us
+from baton.hardware.evaluate import Packed, is_outside, step_us, together_us
 from baton.sim.fast import columns as c
 from baton.sim.fast.choices import choose
 from baton.sim.fast.decodes import leave_lane, pass_over
@@ -21,6 +21,9 @@ def kick(s: State, net: Network, number: int) -> None:
     worker = s.workers[number]
     if worker[c.W_IS_UP] == 0:
         return
+    if worker[c.W_PEERS_NUM] > 1:
+        _kick_together(s, net, worker[c.W_PEERS_FIRST], worker[c.W_PEERS_NUM])
+        return
     first, num_lanes = worker[c.W_FIRST_LANE], worker[c.W_NUM_LANES]
     turn = worker[c.W_NEXT_LANE]
     for k in range(num_lanes):
@@ -32,20 +35,61 @@ def kick(s: State, net: Network, number: int) -> None:
 
 
 @compiled
+def _kick_together(s: State, net: Network, first: int, num_workers: int) -> None:
+    """Begin one step of all of them once nobody is busy, as long as the longest of theirs."""
+    for number in range(first, first + num_workers):
+        if s.lanes[s.workers[number, c.W_FIRST_LANE], c.L_IS_BUSY] > 0:
+            return
+    all_rows = 0
+    for number in range(first, first + num_workers):
+        lane = s.workers[number, c.W_FIRST_LANE]
+        s.lane_us[lane, c.L_CHOSEN_US] = _choose_step(s, number, lane)
+        if s.lane_us[lane, c.L_CHOSEN_US] >= 0.0:
+            all_rows += s.workers[number, c.W_STEP_ROWS]
+    longest_us = 0.0
+    for number in range(first, first + num_workers):
+        worker = s.workers[number]
+        chosen_us = s.lane_us[worker[c.W_FIRST_LANE], c.L_CHOSEN_US]
+        if chosen_us >= 0.0:
+            curves, own_rows = Packed(s.curves, worker[c.W_CURVES]), float(worker[c.W_STEP_ROWS])
+            time_us = together_us(curves, chosen_us, own_rows, float(all_rows))
+            longest_us = max(longest_us, time_us)
+    for number in range(first, first + num_workers):
+        lane = s.workers[number, c.W_FIRST_LANE]
+        if s.lane_us[lane, c.L_CHOSEN_US] >= 0.0:
+            _run_step(s, net, number, lane, longest_us)
+
+
+@compiled
 def begin_step(s: State, net: Network, number: int, lane: int) -> bool:
     """False where there is nothing to run."""
+    duration_us = _choose_step(s, number, lane)
+    if duration_us < 0.0:
+        return False
+    _run_step(s, net, number, lane, duration_us)
+    return True
+
+
+@compiled
+def _choose_step(s: State, number: int, lane: int) -> float:
+    """What runs next, and how long it takes; below 0 where there is nothing to run."""
     worker, here = s.workers[number], s.lanes[lane]
     if here[c.L_NUM_DECODES] == 0 and worker[c.W_HEAD] == 0:
-        return False
+        return -1.0
     if here[c.L_NUM_DECODES] > 0:
         make_room(s, lane)
     here[c.L_NUM_CHUNKS] = 0
     num_run = choose(s, lane, worker)
-    num_chunks = here[c.L_NUM_CHUNKS]
-    if num_run == 0 and num_chunks == 0:
-        return False
+    if num_run == 0 and here[c.L_NUM_CHUNKS] == 0:
+        return -1.0
     num_seen = _seen_by(s, lane, num_run)
-    duration_us = _cost_us(s, number, lane, num_run, num_seen)
+    return _cost_us(s, number, lane, num_run, num_seen)
+
+
+@compiled
+def _run_step(s: State, net: Network, number: int, lane: int, duration_us: float) -> None:
+    """What was chosen occupies the stages, one after the other, and ends."""
+    worker, here = s.workers[number], s.lanes[lane]
     start_us = s.numbers[c.N_NOW_US]
     end_us = _pass_stages(s, number, duration_us)
     s.worker_us[number, c.W_BUSY_US] += duration_us
@@ -53,12 +97,14 @@ def begin_step(s: State, net: Network, number: int, lane: int) -> bool:
     here[c.L_IS_BUSY] = 1
     release_chunks(s, net, lane, start_us, end_us)
     overhead_us = s.worker_us[number, c.W_STEP_US]
-    overhead_us += s.worker_us[number, c.W_SEQUENCE_US] * (num_run + num_chunks)
+    num_sequences = here[c.L_NUM_RUN] + here[c.L_NUM_CHUNKS]
+    overhead_us += s.worker_us[number, c.W_SEQUENCE_US] * num_sequences
+    s.lane_us[lane, c.L_BEGAN_US] = start_us
+    s.lane_us[lane, c.L_END_US] = end_us + overhead_us
     after(s, end_us + overhead_us - start_us, c.E_STEP, lane, worker[c.W_LIFE])
     if worker[c.W_NUM_LANES] > 1:
         wait_us = s.worker_us[number, c.W_STAGES] - start_us
         after(s, wait_us, c.E_STAGE, number, worker[c.W_LIFE])
-    return True
 
 
 @compiled
@@ -88,7 +134,7 @@ def _cost_us(s: State, number: int, lane: int, num_run: int, num_seen: int) -> f
         one = s.requests[request]
         start, end = one[c.R_COMPUTED], one[c.R_COMPUTED] + rows
         num_rows += rows
-        prompt_end = min(end, one[c.R_PROMPT])
+        prompt_end = end if worker[c.W_RECOMPUTES] > 0 else min(end, one[c.R_PROMPT])
         if start < prompt_end:
             s.chunk_rows[0, num_chunks] = prompt_end - start
             s.chunk_rows[1, num_chunks] = start
@@ -99,6 +145,7 @@ def _cost_us(s: State, number: int, lane: int, num_run: int, num_seen: int) -> f
             total += end - first
             seen += (end * (end + 1) - first * (first + 1)) // 2
     worker[c.W_NUM_ROWS] += num_rows
+    worker[c.W_STEP_ROWS] = num_rows
     curves = Packed(s.curves, worker[c.W_CURVES])
     if is_outside(curves, float(num_rows), float(longest), total, float(seen)):
         worker[c.W_NUM_OUTSIDE] += 1
