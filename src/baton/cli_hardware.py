@@ -52,24 +52,14 @@ def hardware(
 
 def _asked(flags: dict[str, Any], folder: Path | None) -> Any:
     """A profile brings its own model and system; everything else is looked up."""
-    from baton.hardware.model import find_model
+    from baton.hardware.lookup import find_both
     from baton.hardware.parallel import Parallel
-    from baton.hardware.profile_predictor import THIS, ProfilePredictor
     from baton.hardware.step_table import Asked
-    from baton.hardware.system import find_system
 
-    measured = ProfilePredictor(flags["profile"]) if flags["profile"] is not None else None
-    name, place = flags["model"], flags["system"]
-    if measured is None and (name is None or place is None):
-        missing = "--model" if name is None else "--system"
-        raise ConfigError(f"{missing} is missing: name both, or give neither to list what is known")
-    chosen = find_model(name) if name is not None else None
-    shape = chosen or (measured.model if measured else None)
-    is_here = measured is not None and place in (None, THIS)
-    assert shape is not None
+    model, system = find_both(flags["model"], flags["system"], flags["profile"])
     return Asked(
-        model=shape.quantised(flags["weights"], flags["kv"]),
-        system=measured.system if measured and is_here else find_system(place),
+        model=model.quantised(flags["weights"], flags["kv"]),
+        system=system,
         parallel=Parallel(tp=flags["tp"], pp=flags["pp"]),
         data=folder,
         profile=flags["profile"],
