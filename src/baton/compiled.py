@@ -1,14 +1,12 @@
 """Functions that run as machine code where numba is installed, and as plain Python where not.
 
 Both give the same results bit for bit; only their speed differs. Machine code is kept between runs
-in a folder named by a digest of every source file that is compiled and of those that such a file
-takes constants from, so that an edit of a callee can never leave a stale caller behind (numba looks
-at the caller's own file alone).
+in a folder named by a digest of every source file that may be compiled, so that an edit of a callee
+can never leave a stale caller behind (numba looks at the caller's own file alone).
 """
 
 import hashlib
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
