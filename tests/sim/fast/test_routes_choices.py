@@ -93,22 +93,24 @@ def fleet_of(workers: list[WorkerLoad], asked: RouteQuestion) -> f.Fleet:
     return fleet
 
 
-def numbers(asked: RouteQuestion) -> f.Question:
+def put(fleet: f.Fleet, asked: RouteQuestion) -> None:
     drawn = int.from_bytes(blake2b(asked.draw.encode(), digest_size=8).digest(), "little")
-    return f.Question(
+    fleet.counts[: f.MAY_FETCH + 1] = (
         drawn % EVERY_NUMBER,
         asked.num_tokens,
         asked.num_output_tokens,
         asked.block_size,
-        float(asked.bytes_per_token),
         asked.num_layers,
         asked.schedule is Schedule.LAYER,
+        asked.may_fetch,
+    )
+    fleet.values[: f.THRESHOLD + 1] = (
+        asked.bytes_per_token,
         asked.bytes_per_us,
         asked.overhead_us,
-        float(asked.ttft_slo_us),
-        float(asked.tpot_slo_us),
+        asked.ttft_slo_us,
+        asked.tpot_slo_us,
         asked.balancing_threshold,
-        asked.may_fetch,
     )
 
 
@@ -122,16 +124,15 @@ def answer(outcome: Outcome) -> tuple:
     return outcome.pair.prefill, outcome.pair.decode, fetch, *clocks
 
 
-def compiled_answer(route: f.Route, names: list[str]) -> tuple:
-    if route.code == f.NO_ROOM:
+def compiled_answer(fleet: f.Fleet, code: int, names: list[str]) -> tuple:
+    clocks = tuple(fleet.values[f.CHOSEN_TTFT_US : f.CHOSEN_PRICE + 1])
+    if code == f.NO_ROOM:
         return ("wait",)
-    if route.code != f.ROUTED:
-        code = "tpot_slo" if route.code == f.MISSES_TPOT else "ttft_slo"
-        return code, route.ttft_us, route.tpot_us
-    owner, num_blocks = route.fetch_owner, route.fetch_blocks
+    if code != f.ROUTED:
+        return "tpot_slo" if code == f.MISSES_TPOT else "ttft_slo", *clocks[:2]
+    prefill, decode, owner, num_blocks = fleet.counts[f.CHOSEN_PREFILL :]
     fetch = (names[owner], num_blocks) if owner >= 0 else None
-    clocks = route.ttft_us, route.tpot_us, route.price
-    return names[route.prefill], names[route.decode], fetch, *clocks
+    return names[prefill], names[decode], fetch, *clocks
 
 
 @pytest.mark.parametrize("name", ROUTE_POLICIES)
@@ -146,16 +147,21 @@ def test_the_same_choice_as_production_with_the_same_clocks_to_the_last_bit(name
         workers = [load(random, *pair) for pair in zip(names, roles, strict=True)]
         asked = question(random, names)
         expected = ROUTE_POLICIES[name].choose(asked, workers)
-        route = choose(fleet_of(workers, asked), numbers(asked), code)
-        assert compiled_answer(route, names) == answer(expected), f"seed {seed}"
+        fleet = fleet_of(workers, asked)
+        put(fleet, asked)
+        given = fleet.loads[:, : f.RANK + 1].copy()
+        found = compiled_answer(fleet, choose(fleet, code), names)
+        assert found == answer(expected), f"seed {seed}"
+        assert (fleet.loads[:, : f.RANK + 1] == given).all(), "the loop's columns are its own"
         kinds.add(type(expected))
     assert Decision in kinds and type(None) in kinds
     assert (Rejection in kinds) == (name in {"conductor", "pair"})
 
 
 def ask(fleet: f.Fleet, name: str) -> tuple[int, int]:
-    route = choose(fleet, numbers(question(Random(1), [])), route_code(name))
-    return route.prefill, route.decode
+    put(fleet, question(Random(1), []))
+    assert choose(fleet, route_code(name)) == f.ROUTED
+    return fleet.counts[f.CHOSEN_PREFILL], fleet.counts[f.CHOSEN_DECODE]
 
 
 def test_round_robin_takes_turns_in_each_phase_and_passes_over_who_has_no_room():
@@ -184,9 +190,11 @@ def test_draws_are_equal_for_equal_seeds_and_spread_over_the_sources():
     fleet = f.make_fleet([f.PREFILL] * 4 + [f.DECODE])
     first = draws(5, 4000)
     assert (first == draws(5, 4000)).all() and (first != draws(6, 4000)).any()
-    asked = numbers(question(Random(1), []))
-    taken = [choose(fleet, asked._replace(draw=int(n)), route_code("random")) for n in first]
-    counts = np.bincount([route.prefill for route in taken], minlength=4)
+    taken = []
+    for fleet.counts[f.DRAW] in first:
+        assert choose(fleet, route_code("random")) == f.ROUTED
+        taken.append(fleet.counts[f.CHOSEN_PREFILL])
+    counts = np.bincount(taken, minlength=4)
     assert (abs(counts - 1000) < 5 * np.sqrt(750)).all()
 
 

@@ -1,14 +1,11 @@
 """Which workers serve a request, compiled: `choose` by the code of a policy.
 
-How a loop uses it. Before each question fill `fleet.loads` and `fleet.clocks` (columns in
-`routes_fleet`; DEPTH and MEMORY_DEPTH by `prefixes.find_depths`, or 0 where `uses_cache` is False),
-then
-
-    route = choose(fleet, question, code)
-
-and start it if `route.code` is ROUTED, let the request wait if it is NO_ROOM, and refuse it
-otherwise. Columns stay as they are, so that the loop may set only what has changed; `turns` is what
-a policy keeps for itself. `draws` gives each request its number for `random`.
+How a loop uses it: `fleet = make_fleet(roles)` once, then before each question fill `fleet.loads`
+and `fleet.clocks` (columns in `routes_fleet`; DEPTH and MEMORY_DEPTH by `prefixes.find_depths`,
+nothing where `uses_cache` is False), the question in `fleet.counts` and `fleet.values`, and call
+`choose(fleet, code)`. ROUTED: start counts[CHOSEN_PREFILL] and counts[CHOSEN_DECODE]; NO_ROOM: let
+it wait; otherwise refuse it, its clocks are in the answer. What the loop wrote stays as it is, so
+that it may set only what has changed. `draws` gives each request its number for `random`.
 
 Ties are broken as production does: by price, then pending tokens, requests and the worker's name
 (its RANK). Two policies exist here alone. Round robin takes the next worker in the order of names
@@ -21,7 +18,7 @@ import numpy as np
 
 from baton.compiled import compiled
 from baton.errors import ConfigError
-from baton.sim.fast.routes_fleet import Fleet, Ints, Question, Route
+from baton.sim.fast.routes_fleet import Fleet, Ints
 from baton.sim.fast.routes_pair import by_pair
 from baton.sim.fast.routes_policies import (
     CONDUCTOR,
@@ -73,10 +70,10 @@ def draws(seed: int, num_requests: int) -> Ints:
 
 
 @compiled
-def choose(fleet: Fleet, question: Question, code: int) -> Route:
+def choose(fleet: Fleet, code: int) -> int:
     """A route, a refusal, or none while nobody has room."""
     if code == PAIR:
-        return by_pair(fleet, question)
+        return by_pair(fleet)
     if code >= LOCAL_CACHE:
-        return by_prefix(fleet, question, code)
-    return by_queue(fleet, question, code)
+        return by_prefix(fleet, code)
+    return by_queue(fleet, code)

@@ -16,22 +16,33 @@ from baton.compiled import compiled
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Columns of `loads`, all set by the loop.
+# Columns of `loads`: set by the loop, but for the last four.
 ROLE, PENDING_TOKENS, ACTIVE, HEADROOM, TAKEN, CAN_HOLD, IS_UP, IS_AVOIDED, RUNNING = range(9)
-DEPTH, MEMORY_DEPTH, RANK = 9, 10, 11
-NUM_LOADS = 12
+DEPTH, MEMORY_DEPTH, RANK, SOURCES, DECODES, ORDER, FRONT = range(9, 16)
+NUM_LOADS = 16
 """HEADROOM: blocks; TAKEN: tokens on its account that decode there or will; CAN_HOLD: it accepts,
 and has the blocks of this request; IS_AVOIDED: as prefill worker, since it failed this request;
 RUNNING: its decode batch when the step was measured; depths: leading blocks of the prompt that it
-holds anywhere, and where its decode reads; RANK: place of its name among all names."""
-# Columns of `clocks`: set by the loop, but for the last two.
+holds anywhere, and where its decode reads; RANK: place of its name among all names. Then lists of
+workers, from the first row on: who may compute the prompt, who may decode, and scratch."""
+# Columns of `clocks`: set by the loop, but for TPOT_US and what follows it, which policies compare.
 PENDING_US, TOKEN_US, PAIR_US, STEP_US, SEQUENCE_US, TPOT_US, ADMISSION_US = range(7)
+PRICE, BEFORE, COMPUTE, FETCH_BEFORE, FETCH_COMPUTE, FIRST_SUM, SECOND_SUM = range(7, 14)
+NUM_CLOCKS = 14
 """Queue in time; measured prefill time of a token and of a causal pair, decode step, and what one
 more sequence adds to it; predicted step with this request, and wait for the step under way."""
-# Columns of `bids`: what a policy compares.
-PRICE, BEFORE, COMPUTE, FETCH_BEFORE, FETCH_COMPUTE, FIRST_SUM, SECOND_SUM = range(7)
-# Entries of `found`.
-HAS_MIXED, NUM_SOURCES, NUM_DECODES, BEST_OWNER, BEST_BLOCKS = range(5)
+# Entries of `counts`: the question, what stays between questions, what is found, and the answer.
+DRAW, NUM_TOKENS, NUM_OUTPUT, BLOCK_SIZE, NUM_LAYERS, IS_LAYERED, MAY_FETCH = range(7)
+PREFILL_TURN, DECODE_TURN = 7, 8
+HAS_MIXED, NUM_SOURCES, NUM_DECODES, BEST_OWNER, BEST_BLOCKS = range(9, 14)
+CHOSEN_PREFILL, CHOSEN_DECODE, FETCH_OWNER, FETCH_BLOCKS = range(14, 18)
+NUM_COUNTS = 18
+"""Blocks are those of the prompt's prefixes. NUM_OUTPUT is what is expected of an answer. The first
+FETCH_BLOCKS blocks of FETCH_OWNER (-1: nobody) are copied to the prefill worker first."""
+# Entries of `values`: the question, and the answer.
+TOKEN_NBYTES, BYTES_PER_US, OVERHEAD_US, TTFT_SLO_US, TPOT_SLO_US, THRESHOLD = range(6)
+CHOSEN_TTFT_US, CHOSEN_TPOT_US, CHOSEN_PRICE = range(6, 9)
+NUM_VALUES = 9
 # Roles.
 PREFILL, DECODE, MIXED = range(3)
 # How a question is answered.
@@ -41,51 +52,12 @@ NOBODY = -1
 
 
 class Fleet(NamedTuple):
-    """All workers at the moment of a question, and scratch."""
+    """All workers at the moment of a question, the question, and its answer."""
 
     loads: Ints
     clocks: Floats
-    bids: Floats
-    sources: Ints
-    """Who may compute the prompt: the first NUM_SOURCES entries."""
-    decodes: Ints
-    found: Ints
-    turns: Ints
-    """Of round robin: whose turn it is next, prefill and decode."""
-    order: Ints
-    fronts: Ints
-
-
-class Question(NamedTuple):
-    """`policy.routing.RouteQuestion`, in numbers; blocks are those of the prompt's prefixes."""
-
-    draw: int
-    num_tokens: int
-    num_output: int
-    block_size: int
-    bytes_per_token: float
-    num_layers: int
-    is_layered: bool
-    bytes_per_us: float
-    overhead_us: float
-    ttft_slo_us: float
-    tpot_slo_us: float
-    balancing_threshold: float
-    may_fetch: bool
-
-
-class Route(NamedTuple):
-    """An answer; without ROUTED the workers are those of the best route that was refused."""
-
-    code: int
-    prefill: int
-    decode: int
-    fetch_owner: int
-    """Whose first `fetch_blocks` blocks are copied to the prefill worker first; -1: nobody's."""
-    fetch_blocks: int
-    ttft_us: float
-    tpot_us: float
-    price: float
+    counts: Ints
+    values: Floats
 
 
 def make_fleet(roles: list[int], ranks: list[int] | None = None) -> Fleet:
@@ -93,25 +65,21 @@ def make_fleet(roles: list[int], ranks: list[int] | None = None) -> Fleet:
     num_workers = len(roles)
     fleet = Fleet(
         loads=np.zeros((num_workers, NUM_LOADS), np.int64),
-        clocks=np.zeros((num_workers, 7), np.float64),
-        bids=np.zeros((num_workers, 7), np.float64),
-        sources=np.zeros(num_workers, np.int64),
-        decodes=np.zeros(num_workers, np.int64),
-        found=np.zeros(5, np.int64),
-        turns=np.zeros(2, np.int64),
-        order=np.zeros(num_workers, np.int64),
-        fronts=np.zeros(num_workers, np.int64),
+        clocks=np.zeros((num_workers, NUM_CLOCKS), np.float64),
+        counts=np.zeros(NUM_COUNTS, np.int64),
+        values=np.zeros(NUM_VALUES, np.float64),
     )
     fleet.loads[:, ROLE] = roles
     fleet.loads[:, IS_UP] = fleet.loads[:, CAN_HOLD] = 1
     fleet.loads[:, RANK] = ranks or range(num_workers)
+    fleet.counts[BLOCK_SIZE] = fleet.counts[NUM_LAYERS] = 1
     return fleet
 
 
 @compiled
-def survey(fleet: Fleet, question: Question) -> bool:
+def survey(fleet: Fleet) -> bool:
     """Sort the workers by phase, predict their steps, find the longest prefix; False: no room."""
-    loads, found = fleet.loads, fleet.found
+    loads, found = fleet.loads, fleet.counts
     num_decodes = num_mixed = 0
     for worker in range(len(loads)):
         _predict(fleet, worker)
@@ -119,7 +87,7 @@ def survey(fleet: Fleet, question: Question) -> bool:
         if role == PREFILL or not loads[worker, IS_UP] or not loads[worker, CAN_HOLD]:
             continue
         if role == DECODE:
-            fleet.decodes[num_decodes] = worker
+            fleet.loads[num_decodes, DECODES] = worker
             num_decodes += 1
         else:
             num_mixed += 1
@@ -128,8 +96,8 @@ def survey(fleet: Fleet, question: Question) -> bool:
     if num_mixed == 0 and num_decodes == 0:
         found[NUM_SOURCES] = 0
     found[BEST_OWNER], found[BEST_BLOCKS] = NOBODY, 0
-    if question.may_fetch:
-        _find_best_owner(fleet, question)
+    if found[MAY_FETCH]:
+        _find_best_owner(fleet)
     return bool(found[NUM_SOURCES] > 0)
 
 
@@ -137,7 +105,7 @@ def survey(fleet: Fleet, question: Question) -> bool:
 def list_sources(fleet: Fleet, role: int) -> None:
     """Workers of one role; of prefill workers those that are not avoided, if there are any."""
     count = _list(fleet, role, True)
-    fleet.found[NUM_SOURCES] = count if count > 0 else _list(fleet, role, False)
+    fleet.counts[NUM_SOURCES] = count if count > 0 else _list(fleet, role, False)
 
 
 @compiled
@@ -150,7 +118,7 @@ def _list(fleet: Fleet, role: int, avoids: bool) -> int:
             continue
         if role == PREFILL and avoids and loads[worker, IS_AVOIDED]:
             continue
-        fleet.sources[count] = worker
+        fleet.loads[count, SOURCES] = worker
         count += 1
     return count
 
@@ -165,9 +133,15 @@ def _predict(fleet: Fleet, worker: int) -> None:
 
 
 @compiled
-def _find_best_owner(fleet: Fleet, question: Question) -> None:
+def max_cached(fleet: Fleet) -> int:
+    """Most blocks that a prefill can reuse: the last row is always computed."""
+    return int((fleet.counts[NUM_TOKENS] - 1) // fleet.counts[BLOCK_SIZE])
+
+
+@compiled
+def _find_best_owner(fleet: Fleet) -> None:
     """The longest prefix; of equal ones the most in memory, then the least busy owner."""
-    loads, most = fleet.loads, (question.num_tokens - 1) // question.block_size
+    loads, most = fleet.loads, max_cached(fleet)
     best = NOBODY
     for worker in range(len(loads)):
         depth = min(loads[worker, DEPTH], most)
@@ -175,9 +149,9 @@ def _find_best_owner(fleet: Fleet, question: Question) -> None:
             continue
         if best == NOBODY or _owns_more(fleet, worker, best, most):
             best = worker
-    fleet.found[BEST_OWNER] = best
+    fleet.counts[BEST_OWNER] = best
     if best != NOBODY:
-        fleet.found[BEST_BLOCKS] = min(loads[best, DEPTH], most)
+        fleet.counts[BEST_BLOCKS] = min(loads[best, DEPTH], most)
 
 
 @compiled
@@ -195,11 +169,12 @@ def _owns_more(fleet: Fleet, a: int, b: int, most: int) -> bool:
 
 
 @compiled
-def least_loaded(fleet: Fleet, workers: Ints, count: int) -> int:
-    """The fewest requests, then the most room, then the name."""
-    best, loads = workers[0], fleet.loads
+def least_loaded(fleet: Fleet, workers: int, count: int) -> int:
+    """Of a list of workers the fewest requests, then the most room, then the name."""
+    loads = fleet.loads
+    best = loads[0, workers]
     for k in range(1, count):
-        one = workers[k]
+        one = loads[k, workers]
         if loads[one, ACTIVE] != loads[best, ACTIVE]:
             if loads[one, ACTIVE] < loads[best, ACTIVE]:
                 best = one
@@ -212,24 +187,26 @@ def least_loaded(fleet: Fleet, workers: Ints, count: int) -> int:
 
 
 @compiled
-def fastest_decode(fleet: Fleet, workers: Ints, count: int) -> int:
+def fastest_decode(fleet: Fleet, workers: int, count: int) -> int:
     """The lowest predicted TPOT; of equal ones the least loaded."""
-    lowest, equal = math.inf, 0
+    lowest, equal, loads = math.inf, 0, fleet.loads
     for k in range(count):
-        lowest = min(lowest, fleet.clocks[workers[k], TPOT_US])
+        lowest = min(lowest, fleet.clocks[loads[k, workers], TPOT_US])
     for k in range(count):
-        if fleet.clocks[workers[k], TPOT_US] == lowest:
-            fleet.order[equal] = workers[k]
+        one = loads[k, workers]
+        if fleet.clocks[one, TPOT_US] == lowest:
+            loads[equal, ORDER] = one
             equal += 1
-    return least_loaded(fleet, fleet.order, equal)
+    return least_loaded(fleet, ORDER, equal)
 
 
 @compiled
 def cheapest(fleet: Fleet) -> int:
     """The source of the lowest price; of equal ones the shortest queue, then the name."""
-    best, loads, bids = fleet.sources[0], fleet.loads, fleet.bids
-    for k in range(1, fleet.found[NUM_SOURCES]):
-        one = fleet.sources[k]
+    loads, bids = fleet.loads, fleet.clocks
+    best = loads[0, SOURCES]
+    for k in range(1, fleet.counts[NUM_SOURCES]):
+        one = loads[k, SOURCES]
         if bids[one, PRICE] != bids[best, PRICE]:
             if bids[one, PRICE] < bids[best, PRICE]:
                 best = one

@@ -8,145 +8,131 @@ from baton.sim.fast.routes_fleet import (
     BEFORE,
     BEST_BLOCKS,
     BEST_OWNER,
+    BLOCK_SIZE,
+    BYTES_PER_US,
+    CHOSEN_DECODE,
+    CHOSEN_PREFILL,
+    CHOSEN_PRICE,
+    CHOSEN_TPOT_US,
+    CHOSEN_TTFT_US,
     COMPUTE,
     DEPTH,
     FETCH_BEFORE,
+    FETCH_BLOCKS,
     FETCH_COMPUTE,
+    FETCH_OWNER,
+    IS_LAYERED,
     MEMORY_DEPTH,
     MISSES_TPOT,
     MISSES_TTFT,
-    NO_ROOM,
     NOBODY,
+    NUM_LAYERS,
     NUM_SOURCES,
+    NUM_TOKENS,
+    OVERHEAD_US,
     PAIR_US,
     PENDING_US,
     ROUTED,
+    SOURCES,
+    TOKEN_NBYTES,
     TOKEN_US,
+    TPOT_SLO_US,
     TPOT_US,
+    TTFT_SLO_US,
     Fleet,
-    Question,
-    Route,
+    max_cached,
 )
 
 
 @compiled
-def no_room() -> Route:
-    """The request waits."""
-    return Route(NO_ROOM, NOBODY, NOBODY, NOBODY, 0, 0.0, 0.0, 0.0)
-
-
-@compiled
-def max_cached(question: Question) -> int:
-    """Most blocks that a prefill can reuse: the last row is always computed."""
-    return (question.num_tokens - 1) // question.block_size
-
-
-@compiled
-def prefill_us(fleet: Fleet, worker: int, num_tokens: int, cached: int) -> float:
+def prefill_us(fleet: Fleet, worker: int, cached: int) -> float:
     """Rows that are not cached, and their causal pairs with everything before them."""
-    rows = num_tokens - cached
+    rows = fleet.counts[NUM_TOKENS] - cached
     pairs = rows * cached + rows * (rows + 1) / 2
     clocks = fleet.clocks
     return float(clocks[worker, TOKEN_US] * rows + clocks[worker, PAIR_US] * pairs)
 
 
 @compiled
-def transfer_us(question: Question, nbytes: float) -> float:
+def transfer_us(fleet: Fleet, nbytes: float) -> float:
     """Time on the link; nothing is free to move once a rate is known."""
-    if nbytes == 0.0 or question.bytes_per_us == 0.0:
+    if nbytes == 0.0 or fleet.values[BYTES_PER_US] == 0.0:
         return 0.0
-    return nbytes / question.bytes_per_us + question.overhead_us
+    return nbytes / fleet.values[BYTES_PER_US] + fleet.values[OVERHEAD_US]
 
 
 @compiled
-def exposed_us(question: Question, compute_us: float, moved_us: float) -> float:
+def exposed_us(fleet: Fleet, compute_us: float, moved_us: float) -> float:
     """What is left of a transfer after the last layer is ready."""
-    if not question.is_layered:
+    if not fleet.counts[IS_LAYERED]:
         return moved_us
-    num_layers = question.num_layers
+    num_layers = fleet.counts[NUM_LAYERS]
     return max(moved_us / num_layers, moved_us - compute_us * (num_layers - 1) / num_layers)
 
 
 @compiled
-def missing_tokens(fleet: Fleet, question: Question, decode: int) -> int:
+def missing_tokens(fleet: Fleet, decode: int) -> int:
     """Rows that are not in a decode worker's own memory, and have to be sent."""
-    held = fleet.loads[decode, MEMORY_DEPTH] * question.block_size
-    return question.num_tokens - int(min(held, question.num_tokens))
+    held = fleet.loads[decode, MEMORY_DEPTH] * fleet.counts[BLOCK_SIZE]
+    return int(fleet.counts[NUM_TOKENS] - min(held, fleet.counts[NUM_TOKENS]))
 
 
 @compiled
-def set_local_terms(fleet: Fleet, question: Question) -> None:
+def set_local_terms(fleet: Fleet) -> None:
     """Prefill at each source from its own prefix."""
-    for k in range(fleet.found[NUM_SOURCES]):
-        worker = fleet.sources[k]
-        held = min(fleet.loads[worker, DEPTH], max_cached(question)) * question.block_size
-        fleet.bids[worker, BEFORE] = 0.0
-        fleet.bids[worker, COMPUTE] = prefill_us(fleet, worker, question.num_tokens, held)
+    for k in range(fleet.counts[NUM_SOURCES]):
+        worker = fleet.loads[k, SOURCES]
+        held = min(fleet.loads[worker, DEPTH], max_cached(fleet)) * fleet.counts[BLOCK_SIZE]
+        fleet.clocks[worker, BEFORE] = 0.0
+        fleet.clocks[worker, COMPUTE] = prefill_us(fleet, worker, held)
 
 
 @compiled
-def set_fetched_terms(fleet: Fleet, question: Question) -> None:
+def set_fetched_terms(fleet: Fleet) -> None:
     """Prefill at each source after the best prefix was copied there; infinite if it cannot be."""
-    best, rate = fleet.found[BEST_BLOCKS], question.bytes_per_us
-    for k in range(fleet.found[NUM_SOURCES]):
-        worker = fleet.sources[k]
+    best, rate = fleet.counts[BEST_BLOCKS], fleet.values[BYTES_PER_US]
+    for k in range(fleet.counts[NUM_SOURCES]):
+        worker = fleet.loads[k, SOURCES]
         depth = fleet.loads[worker, DEPTH]
-        fleet.bids[worker, FETCH_BEFORE], fleet.bids[worker, FETCH_COMPUTE] = math.inf, 0.0
+        fleet.clocks[worker, FETCH_BEFORE], fleet.clocks[worker, FETCH_COMPUTE] = math.inf, 0.0
         if best == 0 or rate == 0.0:
             continue
-        cached = best * question.block_size
-        fleet.bids[worker, FETCH_COMPUTE] = prefill_us(fleet, worker, question.num_tokens, cached)
+        cached = best * fleet.counts[BLOCK_SIZE]
+        fleet.clocks[worker, FETCH_COMPUTE] = prefill_us(fleet, worker, cached)
         if depth < best:
-            block_us = question.block_size * question.bytes_per_token / rate
-            wait_us = (best - depth) * block_us + question.overhead_us
-            fleet.bids[worker, FETCH_BEFORE] = wait_us
+            block_us = fleet.counts[BLOCK_SIZE] * fleet.values[TOKEN_NBYTES] / rate
+            wait_us = (best - depth) * block_us + fleet.values[OVERHEAD_US]
+            fleet.clocks[worker, FETCH_BEFORE] = wait_us
 
 
 @compiled
-def decide(
-    fleet: Fleet, question: Question, prefill: int, decode: int, fetches: bool, price: float
-) -> Route:
-    """A route with both clocks predicted for the chosen pair alone."""
-    size, clocks = question.block_size, fleet.clocks
-    local = min(fleet.loads[prefill, DEPTH], max_cached(question))
+def decide(fleet: Fleet, prefill: int, decode: int, fetches: bool, price: float) -> None:
+    """Answer with a route, with both clocks predicted for the chosen pair alone."""
+    counts, values, clocks = fleet.counts, fleet.values, fleet.clocks
+    local = min(fleet.loads[prefill, DEPTH], max_cached(fleet))
     before_us, blocks = clocks[prefill, PENDING_US], local
     if fetches:
-        blocks = fleet.found[BEST_BLOCKS]
-        nbytes = (blocks - local) * (size * question.bytes_per_token)
-        before_us += transfer_us(question, nbytes)
-    compute_us = prefill_us(fleet, prefill, question.num_tokens, blocks * size)
+        blocks = counts[BEST_BLOCKS]
+        nbytes = (blocks - local) * (counts[BLOCK_SIZE] * values[TOKEN_NBYTES])
+        before_us += transfer_us(fleet, nbytes)
+    compute_us = prefill_us(fleet, prefill, blocks * counts[BLOCK_SIZE])
     ttft_us = before_us + compute_us + clocks[decode, ADMISSION_US]
     if decode != prefill:
-        nbytes = missing_tokens(fleet, question, decode) * question.bytes_per_token
-        ttft_us += exposed_us(question, compute_us, transfer_us(question, nbytes))
-    owner = fleet.found[BEST_OWNER] if fetches else NOBODY
-    return Route(
-        ROUTED,
-        prefill,
-        decode,
-        owner,
-        blocks if fetches else 0,
-        ttft_us,
-        float(clocks[decode, TPOT_US]),
-        price,
-    )
+        nbytes = missing_tokens(fleet, decode) * values[TOKEN_NBYTES]
+        ttft_us += exposed_us(fleet, compute_us, transfer_us(fleet, nbytes))
+    counts[CHOSEN_PREFILL], counts[CHOSEN_DECODE] = prefill, decode
+    counts[FETCH_OWNER] = counts[BEST_OWNER] if fetches else NOBODY
+    counts[FETCH_BLOCKS] = blocks if fetches else 0
+    values[CHOSEN_TTFT_US], values[CHOSEN_TPOT_US] = ttft_us, clocks[decode, TPOT_US]
+    values[CHOSEN_PRICE] = price
 
 
 @compiled
-def gate(question: Question, route: Route) -> Route:
-    """Refused where a clock would miss its target."""
-    code = ROUTED
-    if question.tpot_slo_us > 0.0 and route.tpot_us > question.tpot_slo_us:
-        code = MISSES_TPOT
-    elif question.ttft_slo_us > 0.0 and route.ttft_us > question.ttft_slo_us:
-        code = MISSES_TTFT
-    return Route(
-        code,
-        route.prefill,
-        route.decode,
-        route.fetch_owner,
-        route.fetch_blocks,
-        route.ttft_us,
-        route.tpot_us,
-        route.price,
-    )
+def gate(fleet: Fleet) -> int:
+    """Whether a clock of the answer would miss its target."""
+    values = fleet.values
+    if values[TPOT_SLO_US] > 0.0 and values[CHOSEN_TPOT_US] > values[TPOT_SLO_US]:
+        return MISSES_TPOT
+    if values[TTFT_SLO_US] > 0.0 and values[CHOSEN_TTFT_US] > values[TTFT_SLO_US]:
+        return MISSES_TTFT
+    return ROUTED
