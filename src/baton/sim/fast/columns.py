@@ -109,12 +109,14 @@ W_BUSY_US, W_STEP_US, W_SEQUENCE_US, W_DOWN_UNTIL_US, W_STAGES = range(5)
     W_PEERS_FIRST,
     W_PEERS_NUM,
     W_STEP_ROWS,
-) = range(37)
-NUM_W_NUMBERS = 37
+    W_IS_CLOSED,
+) = range(38)
+NUM_W_NUMBERS = 38
 """W_PENDING, W_ACTIVE and W_ACCOUNT are the router's own account of tokens, requests and blocks.
 W_NUM_SHORT preempted requests wait for blocks, which nobody new may take. W_RECOMPUTES: rows of a
 preempted answer are prompt rows. W_PEERS_FIRST, W_PEERS_NUM: the workers that step together with
-it. W_STEP_ROWS: of the step that was chosen last."""
+it. W_STEP_ROWS: of the step that was chosen last. W_IS_CLOSED: nothing new is routed here, whatever
+it has goes on."""
 
 # Roles.
 PREFILL, DECODE, MIXED = range(3)

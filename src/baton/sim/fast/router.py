@@ -84,9 +84,15 @@ def route_waiting(s: State) -> None:
 
 
 @compiled
+def is_open(worker: Ints) -> bool:
+    """New requests may be routed to it."""
+    return bool(worker[c.W_IS_UP] > 0 and worker[c.W_IS_CLOSED] == 0)
+
+
+@compiled
 def can_hold(s: State, worker: Ints, request: int) -> bool:
     """It takes new requests, and has the blocks of this one by the router's account."""
-    if worker[c.W_IS_UP] == 0 or worker[c.W_IS_FULL] > 0 or worker[c.W_ROLE] == c.PREFILL:
+    if not is_open(worker) or worker[c.W_IS_FULL] > 0 or worker[c.W_ROLE] == c.PREFILL:
         return False
     if worker[c.W_ACTIVE] >= worker[c.W_MAX_ADMITTED]:
         return False
@@ -102,7 +108,7 @@ def shortest_queue(s: State, request: int) -> tuple[int, int]:
     for number in range(s.workers.shape[0]):
         worker = s.workers[number]
         if worker[c.W_ROLE] == c.PREFILL:
-            if worker[c.W_IS_UP] > 0 and (
+            if is_open(worker) and (
                 source < 0 or worker[c.W_PENDING] < s.workers[source, c.W_PENDING]
             ):
                 source = number
