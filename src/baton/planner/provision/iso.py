@@ -79,11 +79,7 @@ class BestSplit:
 
 
 def best_split(
-    prober: Prober,
-    fleets: Sequence[Fleet],
-    grid: Grid,
-    seeds: Sequence[int],
-    near_per_s: float = 0.0,
+    prober: Prober, fleets: Sequence[Fleet], grid: Grid, seeds: Sequence[int]
 ) -> BestSplit:
     """The fleet with the highest rate at which every seed passes.
 
@@ -98,12 +94,10 @@ def best_split(
     num_searched = 0
     for place in order:
         fleet = fleets[place]
-        if best is not None:
-            if not meets(prober, fleet, best.sure_per_s + grid.step_per_s, seeds):
-                continue
-            near_per_s = best.sure_per_s + grid.step_per_s
+        if best is not None and not meets(prober, fleet, best.sure_per_s + grid.step_per_s, seeds):
+            continue
         num_searched += 1
-        found = highest_rate(prober, fleet, grid, seeds, near_per_s)
+        found = highest_rate(prober, fleet, grid, seeds)
         if best is None or found.sure_per_s > best.sure_per_s:
             best = found
     assert best is not None

@@ -75,26 +75,23 @@ class FleetRate:
         return f"{self.fleet}: {self.rate}/s, {self.binding} binds"
 
 
-def highest_rate(
-    prober: Prober, fleet: Fleet, grid: Grid, seeds: Sequence[int], near_per_s: float = 0.0
-) -> FleetRate:
-    """Doubling from the lowest rate (or about one that is expected), then bisection on the grid.
+def highest_rate(prober: Prober, fleet: Fleet, grid: Grid, seeds: Sequence[int]) -> FleetRate:
+    """From the lowest rate upwards by strides that double, then bisection on the grid.
 
-    It assumes that a rate above one that fails fails too.
+    It assumes that a rate above one that fails fails too. Near the edge chance may decide
+    otherwise, so every seed is searched alike, whatever the others found.
     """
     check_seeds(seeds)
     found = []
-    start = max(grid.first, round(near_per_s / grid.step_per_s))
     for seed in seeds:
 
         def at(step: int, seed: int = seed) -> Probe:
             return prober.probe(fleet, grid.rate(step), seed)
 
-        step, failed = _search(at, grid.first, start)
+        step, failed = _search(at, grid.first)
         found.append(
             SeedRate(seed=seed, rate_per_s=grid.rate(step), binding=failed.verdict.binding)
         )
-        start = max(grid.first, step)
     return FleetRate(
         fleet=fleet,
         rate=student_mean([one.rate_per_s for one in found]),
@@ -103,9 +100,15 @@ def highest_rate(
     )
 
 
-def _search(probe: Callable[[int], Probe], lowest: int, start: int) -> tuple[int, Probe]:
+def _search(probe: Callable[[int], Probe], lowest: int) -> tuple[int, Probe]:
     """The last step that passes (0: none does), and the probe of the next one, which fails."""
-    passing, failing = _bracket(probe, lowest, start)
+    passing, failing, stride = 0, lowest, 1
+    while probe(failing).passes:
+        passing, failing, stride = failing, failing + stride, 2 * stride
+        if failing > MAX_STEPS * lowest:
+            raise ConfigError(
+                f"still passes at step {passing} of a grid that begins at {lowest}; use larger ones"
+            )
     while passing and failing - passing > 1:
         middle = (passing + failing) // 2
         if probe(middle).passes:
@@ -113,24 +116,6 @@ def _search(probe: Callable[[int], Probe], lowest: int, start: int) -> tuple[int
         else:
             failing = middle
     return passing, probe(failing)
-
-
-def _bracket(probe: Callable[[int], Probe], lowest: int, start: int) -> tuple[int, int]:
-    """A step that passes (0: none) and one that fails, by strides that double away from `start`."""
-    passing, failing, step, stride = 0, 0, start, 1
-    while not (passing and failing) and failing != lowest:
-        if probe(step).passes:
-            passing = step
-            step += stride
-        else:
-            failing = step
-            step = max(lowest, step - stride)
-        stride *= 2
-        if step > MAX_STEPS * lowest:
-            raise ConfigError(
-                f"still passes at step {passing} of a grid that begins at {lowest}; use larger ones"
-            )
-    return passing, failing
 
 
 def meets(prober: Prober, fleet: Fleet, rate_per_s: float, seeds: Sequence[int]) -> bool:

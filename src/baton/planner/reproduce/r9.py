@@ -46,7 +46,7 @@ def _retuned(context: Context, reading: str) -> Row:
     """The best of all splits of the 86 machines, chosen on short traces and rated on long ones."""
     fleets = [split_fleet("a100", num, "a100", NUM - num) for num in range(1, NUM)]
     prober = told(context, "conversation", reading, SHORT_S)
-    chosen = best_split(prober, fleets, GRID, context.seeds, 100)
+    chosen = best_split(prober, fleets, GRID, context.seeds)
     base = rate_of(context, "conversation", reading, BASE)
     best = rate_of(context, "conversation", reading, chosen.best.fleet)
     return number_row(

@@ -48,7 +48,7 @@ RULES = Rules(mixed_policy="orca")
 """Mixed batching: prompts uncut beside decodes, as the authors' baselines have it."""
 SHORT_S = 120.0
 """Of the traces of its design space."""
-GRID = Grid(step_per_s=10.0)
+GRID = Grid(step_per_s=10.0, lowest_per_s=10.0)
 """The authors simulated multiples of 10 requests a second."""
 
 
@@ -119,7 +119,7 @@ def rate_of(
 ) -> FleetRate:
     """The highest multiple of 10 requests a second that a cluster serves, with each seed."""
     one = parse_fleet(fleet) if isinstance(fleet, str) else fleet
-    return highest_rate(told(context, workload, reading, duration_s), one, GRID, context.seeds, 50)
+    return highest_rate(told(context, workload, reading, duration_s), one, GRID, context.seeds)
 
 
 def ratios(one: FleetRate, base: FleetRate) -> list[float]:
