@@ -5,6 +5,7 @@ in a folder named by a digest of every source file that may be compiled, so that
 can never leave a stale caller behind (numba looks at the caller's own file alone).
 """
 
+import functools
 import hashlib
 import os
 from collections.abc import Callable
@@ -41,13 +42,45 @@ def _cache_folder() -> str:
 _FOLDER = _cache_folder() if IS_COMPILED else ""
 
 
+class _Compiled:
+    """One function twice: for Python, kept between runs, and lean, for compiled callers.
+
+    The lean one has no way in from Python and counts no references to arrays: its callers hold
+    them. So what compiled code calls may make no arrays and return none.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func = function
+        self._lean = numba.njit(
+            nogil=True,
+            error_model="numpy",
+            no_cpython_wrapper=True,
+            no_cfunc_wrapper=True,
+            _nrt=False,
+        )(function)
+        self._entry: Callable[..., Any] | None = None
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What compiled callers see."""
+        return self._lean._numba_type_
+
+    def __call__(self, *args: Any) -> Any:
+        if self._entry is None:
+            self._entry = self._make_entry()
+        return self._entry(*args)
+
+    def _make_entry(self) -> Callable[..., Any]:
+        before = _numba_config.CACHE_DIR
+        _numba_config.CACHE_DIR = _FOLDER
+        try:
+            jit = numba.njit(nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True)
+            return cast(Callable[..., Any], jit(self.py_func))
+        finally:
+            _numba_config.CACHE_DIR = before
+
+
 def compiled(function: Function) -> Function:
     """Compile at the first call, or keep as it is; no fast-math, so results do not depend on it."""
-    if not IS_COMPILED:
-        return function
-    before = _numba_config.CACHE_DIR
-    _numba_config.CACHE_DIR = _FOLDER
-    try:
-        return cast(Function, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
-    finally:
-        _numba_config.CACHE_DIR = before
+    return cast(Function, _Compiled(function)) if IS_COMPILED else function
