@@ -190,7 +190,7 @@ class StepCurves(msgspec.Struct, frozen=True, kw_only=True):
         return float(
             step_us(
                 self.packed(),
-                *_chunk_arrays(prefills),
+                *chunk_arrays(prefills),
                 len(visible_lengths),
                 float(sum(visible_lengths)),
             )
@@ -209,7 +209,8 @@ _CONSTANTS = (
 )
 
 
-def _chunk_arrays(prefills: Sequence[PrefillRows]) -> tuple[Floats, Floats, int]:
+def chunk_arrays(prefills: Sequence[PrefillRows]) -> tuple[Floats, Floats, int]:
+    """Rows and visible rows of chunks as `evaluate.step_us` takes them, and how many there are."""
     rows = np.array([one.num_rows for one in prefills], np.float64)
     visible = np.array([one.num_visible for one in prefills], np.float64)
     return rows, visible, len(prefills)
