@@ -14,6 +14,7 @@ from baton import (
     cli_bench,
     cli_cache,
     cli_hardware,
+    cli_plan,
     cli_profile,
     cli_provision,
     cli_race,
@@ -262,6 +263,7 @@ def version() -> None:
 cli_bench.register(app)
 cli_cache.register(app)
 cli_hardware.register(app)
+cli_plan.register(app)
 cli_profile.register(app)
 cli_provision.register(app)
 cli_race.register(app)

@@ -56,7 +56,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
         roles = [pool.role for pool in self.pools]
         if roles not in ([Role.MIXED], [Role.PREFILL, Role.DECODE]):
             raise ConfigError(
-                f"blueprint: pools {[str(role) for role in roles]}; one of mixed workers, or prefill "
+                f"pools {[str(role) for role in roles]}: one of mixed workers, or prefill "
                 "and decode in this order"
             )
 

@@ -1,0 +1,93 @@
+"""What `baton plan` is asked: a trace, a model, a machine, GPUs, and two clocks."""
+
+import math
+import re
+from pathlib import Path
+
+import msgspec
+
+from baton.errors import ConfigError
+from baton.goodput.slo import SLOTargets
+from baton.planner.goodput.answer import Contract
+from baton.planner.goodput.draws import Arrivals
+
+US_PER_MS = 1000
+_TIME = re.compile(r"(?P<number>[0-9.eE+-]+)\s*(?P<unit>ms|s|us)?")
+_UNITS_MS = {None: 1.0, "ms": 1.0, "s": 1000.0, "us": 0.001}
+QUICK_POLICIES = ("sarathi_serve", "prefill_first", "token_budget")
+"""Of colocated workers, where `every_policy` is not asked for."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """Equal questions over equal files get equal answers."""
+
+    trace: Path
+    targets: SLOTargets
+    gpus: int
+    model: str = ""
+    """A name or a config.json; "": what the profile measured."""
+    system: str = ""
+    """A name or a YAML file; "": the machine of the profile."""
+    profile: Path | None = None
+    data: Path | None = None
+    predictor: str = ""
+    """A source by name; "": the best one there is."""
+    format: str = "auto"
+    limit: int | None = None
+    """Only the first requests of the trace."""
+    rate_per_s: float | None = None
+    contract: Contract = Contract.PHASES
+    safety: float = 0.05
+    """By what share split must be better before it is worth its second pool."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    utilization: float = 0.9
+    arrivals: Arrivals = Arrivals.POISSON
+    every_policy: bool = False
+    kv_tokens: int | None = None
+    """Of one instance, instead of what memory gives."""
+
+    def __post_init__(self) -> None:
+        if self.gpus < 2:
+            raise ConfigError(
+                f"--gpus {self.gpus}: split and colocated can be compared on 2 or more"
+            )
+        if self.rate_per_s is not None and not (
+            math.isfinite(self.rate_per_s) and self.rate_per_s > 0
+        ):
+            raise ConfigError(f"--rate {self.rate_per_s:g}: requests a second, above 0")
+        if not 0 <= self.safety < 1:
+            raise ConfigError(f"--safety {self.safety:g}: a share from 0 to below 1, such as 0.05")
+        if self.kv_tokens is not None and self.kv_tokens < 1:
+            raise ConfigError(f"--kv-tokens {self.kv_tokens}: at least 1")
+        if self.arrivals is Arrivals.GAMMA:
+            raise ConfigError("--arrivals gamma: use poisson, or trace for the trace's own gaps")
+        if not self.model and self.profile is None:
+            raise ConfigError("name a --model, or a --profile that measured one")
+        if not self.system and self.profile is None:
+            raise ConfigError("name a --system, or a --profile that measured this machine")
+
+
+def time_ms(flag: str, text: str) -> float:
+    """Milliseconds as a command line spells them: 200, 200ms, 0.2s."""
+    found = _TIME.fullmatch(text.strip())
+    try:
+        value = float(found["number"]) * _UNITS_MS[found["unit"]] if found else math.nan
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value * US_PER_MS >= 1):
+        raise ConfigError(
+            f"{flag} {text!r}: a time above 0, in milliseconds or with a unit, such as 200, "
+            "200ms or 0.2s"
+        )
+    return value
+
+
+def targets_of(ttft: str, tpot: str, attainment: float) -> SLOTargets:
+    """Both clocks."""
+    if not 0 < attainment <= 1:
+        raise ConfigError(f"--attainment {attainment:g}: a share above 0 and up to 1, such as 0.9")
+    return SLOTargets(
+        ttft_us=round(time_ms("--ttft", ttft) * US_PER_MS),
+        tpot_us=round(time_ms("--tpot", tpot) * US_PER_MS),
+        attainment=attainment,
+    )

@@ -1,0 +1,119 @@
+"""From arms and measurements to the plain values of the result."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from baton.planner.goodput.draws import Arrivals, Draws
+from baton.planner.placement.ask import Ask
+from baton.planner.placement.found import Arm, Searched
+from baton.planner.plan.at_rate import AtRate
+from baton.planner.plan.inputs import Inputs
+from baton.planner.plan.result import ArmReport, PlanResult
+
+BURSTY_CV = 1.3
+FULL = 0.9
+"""Share of K/V memory above which preemptions are near."""
+
+
+def arm_report(arm: Arm, at: AtRate, curve: tuple[AtRate, ...], searched: Searched) -> ArmReport:
+    """One arm."""
+    answer = arm.answer
+    factor = at.rate_per_s / arm.goodput_per_s if arm.goodput_per_s > 0 else 0.0
+    paths = tuple(
+        msgspec.structs.replace(path, demand_bytes_per_s=path.demand_bytes_per_s * factor)
+        for path in arm.paths
+    )
+    return ArmReport(
+        kind=arm.kind,
+        text=arm_text(arm),
+        groups=arm.groups,
+        num_gpus=arm.num_gpus,
+        num_cells=arm.num_cells,
+        goodput=answer.rate,
+        per_gpu=answer.per_gpu,
+        binding=answer.binding,
+        at=at,
+        curve=curve,
+        paths=paths,
+        residency=arm.residency,
+        packing=arm.packing,
+        searched=searched,
+        requests=answer.requests,
+        num_simulations=answer.num_simulations,
+    )
+
+
+def arm_text(arm: Arm) -> str:
+    """Its groups in words."""
+    return " + ".join(str(group) for group in arm.groups)
+
+
+def assemble(
+    inputs: Inputs, ask: Ask, draws: Draws, *, reports: Mapping[str, ArmReport], **found: Any
+) -> PlanResult:
+    """Everything together; `found` are the fields that come as they are."""
+    question, workload = inputs.question, inputs.workload
+    return PlanResult(
+        model=inputs.model.name,
+        system=f"{inputs.system.name} ({inputs.space.cluster})",
+        trace=workload.source,
+        trace_notes=inputs.notes,
+        num_requests=len(workload),
+        mean_prompt=float(workload.num_prompt.mean()),
+        mean_output=float(workload.num_output.mean()),
+        longest=inputs.longest,
+        own_rate_per_s=inputs.own_rate_per_s,
+        targets=str(question.targets),
+        attainment=question.targets.attainment,
+        contract=str(question.contract),
+        draws=str(draws),
+        rule=str(ask.rule),
+        gpus=question.gpus,
+        asked_rate_per_s=question.rate_per_s,
+        seeds=ask.seeds,
+        colocated=reports.get("colocated"),
+        split=reports.get("split"),
+        skipped=tuple(f"{one.parallel}: {one.why}" for one in inputs.space.skipped),
+        warnings=tuple(_warnings(inputs, draws, reports)),
+        **found,
+    )
+
+
+def _warnings(inputs: Inputs, draws: Draws, reports: Mapping[str, ArmReport]) -> list[str]:
+    found = []
+    most = max(one.kv_tokens for one in inputs.space.candidates)
+    lengths = inputs.workload.num_prompt + inputs.workload.num_output
+    num_long = int((lengths > most).sum())
+    if num_long:
+        found.append(
+            f"{num_long} of {len(lengths)} requests are longer than the {most} tokens of K/V of "
+            "the largest instance and miss in every plan"
+        )
+    cv = _gap_cv(inputs)
+    if draws.arrivals is not Arrivals.TRACE and cv > BURSTY_CV:
+        found.append(
+            f"the trace's own gaps are burstier (CV {cv:.2g}) than the {draws.arrivals} arrivals "
+            "that were simulated; --arrivals trace keeps them"
+        )
+    for name, arm in reports.items():
+        at = arm.at
+        if at.extrapolated_share > 0:
+            found.append(
+                f"{name}: {at.extrapolated_share:.1%} of its steps are beyond what was measured"
+            )
+        if at.num_unserved:
+            found.append(f"{name}: {at.num_unserved} requests got no answer and count as missed")
+        if at.max_kv_share > FULL:
+            found.append(f"{name}: a worker held {at.max_kv_share:.0%} of its K/V memory")
+        if arm.searched.gap > 0:
+            found.append(f"{name}: the search is not exhaustive: {arm.searched.statement}")
+    return found
+
+
+def _gap_cv(inputs: Inputs) -> float:
+    """Coefficient of variation of the trace's gaps; 0 without any."""
+    gaps = np.diff(inputs.workload.arrival_us)
+    return float(gaps.std() / gaps.mean()) if len(gaps) and gaps.mean() > 0 else 0.0
