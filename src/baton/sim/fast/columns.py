@@ -188,7 +188,8 @@ POLICY_CODES = {
 ) = range(12)
 """A request reaches the router, its reservation the decode worker, its prompt the prefill worker;
 a step ends, a first stage is free; K/V is complete at the decode worker, the router hears of it,
-the prefill worker may forget it; the router hears of an end, or of a denial; a worker dies, lives."""
+the prefill worker may forget it; the router hears of an end, or of a denial; a worker dies, or is
+back."""
 
 # Events: columns.
 V_SEQUENCE, V_KIND, V_ID, V_ATTEMPT = range(4)

@@ -27,7 +27,7 @@ class WorkerGroup(msgspec.Struct, frozen=True, kw_only=True):
     keeps_prefixes: bool = True
     """K/V of finished requests stays until its room is needed, and is found again by hash id."""
     growth_tokens: int = 256
-    """Decode rows that are reserved with the prompt; further blocks are taken as they are needed."""
+    """Decode rows that are reserved with the prompt; further blocks are taken as needed."""
     chunk_grid: int = 64
     """A chunk that does not end its prompt ends on a multiple of this where it can."""
     max_preemptions: int = 4

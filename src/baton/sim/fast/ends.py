@@ -57,7 +57,7 @@ def go_on(s: State, number: int, request: int) -> None:
 @compiled
 def finish(s: State, number: int, request: int) -> None:
     """Its last token was drawn."""
-    one, worker = s.requests[request], s.workers[number]
+    one = s.requests[request]
     s.request_us[request, c.R_LAST_US] = _at_client(s)
     end_request(s, request, COMPLETED if one[c.R_PRODUCED] >= one[c.R_OUTPUT] else TOO_LARGE)
     let_go(s, number, request)

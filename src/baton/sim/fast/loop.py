@@ -45,7 +45,10 @@ def run_until(s: State, net: Network, stop_us: float) -> int:
                 flow_finished(s, net.finished[k])
         elif event_us <= at_us:
             take_next(s)
-            _happen(s, net, s.events[0, c.V_KIND], s.events[0, c.V_ID], s.events[0, c.V_ATTEMPT])
+            event = s.events[0]
+            worker = _happen(s, net, event[c.V_KIND], event[c.V_ID], event[c.V_ATTEMPT])
+            if worker >= 0:
+                kick(s, net, worker)
         else:
             s.counts[c.C_ARRIVED] += 1
             after(s, s.numbers[c.N_IN_US], c.E_ROUTER, arrived, 0)
@@ -53,39 +56,51 @@ def run_until(s: State, net: Network, stop_us: float) -> int:
 
 
 @compiled
-def _happen(s: State, net: Network, kind: int, number: int, attempt: int) -> None:
+def _happen(s: State, net: Network, kind: int, number: int, attempt: int) -> int:
+    """The worker that may have work now; -1 for none."""
     if kind == c.E_STEP:
         worker = s.lanes[number, c.L_WORKER]
-        if s.workers[worker, c.W_LIFE] == attempt:
-            end_step(s, net, number)
-            kick(s, net, worker)
-    elif kind == c.E_STAGE:
-        kick(s, net, number)
-    elif s.requests[number, c.R_ATTEMPT] == attempt:
-        _happen_to(s, net, kind, number)
+        if s.workers[worker, c.W_LIFE] != attempt:
+            return -1
+        end_step(s, net, number)
+        return int(worker)
+    if kind == c.E_STAGE:
+        return number
+    if s.requests[number, c.R_ATTEMPT] != attempt:
+        return -1
+    return _happen_to(s, kind, number)
 
 
 @compiled
-def _happen_to(s: State, net: Network, kind: int, request: int) -> None:
+def _happen_to(s: State, kind: int, request: int) -> int:
     """Something happens to a request."""
-    one = s.requests[request]
-    if kind == c.E_ROUTER:
-        arrive(s, request)
-    elif kind == c.E_RESERVE:
-        reserve(s, request)
-    elif kind == c.E_PREFILL:
+    one, worker = s.requests[request], -1
+    if kind == c.E_PREFILL:
         enqueue(s, request)
-        kick(s, net, one[c.R_PREFILL])
+        worker = one[c.R_PREFILL]
     elif kind == c.E_PUBLISH:
         publish(s, request)
-        kick(s, net, one[c.R_DECODE])
-    elif kind == c.E_KNOWN:
-        forget_prefill(s, request)
+        worker = one[c.R_DECODE]
     elif kind == c.E_RELEASE:
         release_source(s, request)
-        kick(s, net, one[c.R_PREFILL])
+        worker = one[c.R_PREFILL]
+    elif kind == c.E_RESERVE:
+        reserve(s, request)
+    elif kind == c.E_KNOWN:
+        forget_prefill(s, request)
+    else:
+        _happen_at_router(s, kind, request)
+    return int(worker)
+
+
+@compiled
+def _happen_at_router(s: State, kind: int, request: int) -> None:
+    is_free = True
+    if kind == c.E_ROUTER:
+        is_free = arrive(s, request)
     elif kind == c.E_DONE:
         forget(s, request)
-        route_waiting(s)
     elif kind == c.E_DENIED:
         denied(s, request)
+    if is_free:
+        route_waiting(s)

@@ -28,22 +28,22 @@ def notice_us(s: State) -> float:
 
 
 @compiled
-def arrive(s: State, request: int) -> None:
-    """A request is refused, or waits for its route."""
+def arrive(s: State, request: int) -> bool:
+    """A request waits for its route, or is refused or not seen yet: False."""
     wait_us = notice_us(s) - s.numbers[c.N_NOW_US]
     if wait_us > 0.0:
         after(s, wait_us, c.E_ROUTER, request, s.requests[request, c.R_ATTEMPT])
-        return
+        return False
     s.request_us[request, c.R_NOTICED_US] = s.numbers[c.N_NOW_US]
     if not _fits_somewhere(s, request):
         end_request(s, request, TOO_LARGE)
-        return
+        return False
     most = s.counts[c.C_MAX_WAITING]
     if most > 0 and s.counts[c.C_ROUTER_NUM] >= most:
         end_request(s, request, REJECTED)
-        return
+        return False
     _wait(s, request, False)
-    route_waiting(s)
+    return True
 
 
 @compiled
@@ -217,4 +217,3 @@ def denied(s: State, request: int) -> None:
     forget(s, request)
     s.workers[target, c.W_IS_FULL] = 1
     _wait(s, request, True)
-    route_waiting(s)

@@ -19,55 +19,42 @@ from baton.sim.fast.state import State
 def kick(s: State, net: Network, number: int) -> None:
     """Begin whatever steps this worker can begin now."""
     worker = s.workers[number]
-    if worker[c.W_IS_UP] == 0:
-        return
-    if worker[c.W_PEERS_NUM] > 1:
-        _kick_together(s, net, worker[c.W_PEERS_FIRST], worker[c.W_PEERS_NUM])
-        return
-    first, num_lanes = worker[c.W_FIRST_LANE], worker[c.W_NUM_LANES]
-    turn = worker[c.W_NEXT_LANE]
-    for k in range(num_lanes):
-        if s.worker_us[number, c.W_STAGES] > s.numbers[c.N_NOW_US]:
+    first, num_workers = worker[c.W_PEERS_FIRST], worker[c.W_PEERS_NUM]
+    for other in range(first, first + num_workers):
+        if num_workers > 1 and s.lanes[s.workers[other, c.W_FIRST_LANE], c.L_IS_BUSY] > 0:
             return
-        lane = first + (turn + k) % num_lanes
-        if s.lanes[lane, c.L_IS_BUSY] == 0 and begin_step(s, net, number, lane):
-            worker[c.W_NEXT_LANE] = (lane - first + 1) % num_lanes
+    num_lanes, turn = worker[c.W_NUM_LANES], worker[c.W_NEXT_LANE]
+    for k in range(num_lanes):
+        if worker[c.W_IS_UP] == 0 or s.worker_us[number, c.W_STAGES] > s.numbers[c.N_NOW_US]:
+            return
+        offset = (turn + k) % num_lanes
+        if s.lanes[worker[c.W_FIRST_LANE] + offset, c.L_IS_BUSY] == 0:
+            _begin_steps(s, net, first, num_workers, offset)
 
 
 @compiled
-def _kick_together(s: State, net: Network, first: int, num_workers: int) -> None:
-    """Begin one step of all of them once nobody is busy, as long as the longest of theirs."""
-    for number in range(first, first + num_workers):
-        if s.lanes[s.workers[number, c.W_FIRST_LANE], c.L_IS_BUSY] > 0:
-            return
+def _begin_steps(s: State, net: Network, first: int, num_workers: int, offset: int) -> None:
+    """One of each worker that has work, all as long as the longest of theirs."""
     all_rows = 0
     for number in range(first, first + num_workers):
-        lane = s.workers[number, c.W_FIRST_LANE]
+        lane = s.workers[number, c.W_FIRST_LANE] + offset
         s.lane_us[lane, c.L_CHOSEN_US] = _choose_step(s, number, lane)
         if s.lane_us[lane, c.L_CHOSEN_US] >= 0.0:
             all_rows += s.workers[number, c.W_STEP_ROWS]
     longest_us = 0.0
     for number in range(first, first + num_workers):
         worker = s.workers[number]
-        chosen_us = s.lane_us[worker[c.W_FIRST_LANE], c.L_CHOSEN_US]
-        if chosen_us >= 0.0:
+        time_us = s.lane_us[worker[c.W_FIRST_LANE] + offset, c.L_CHOSEN_US]
+        if time_us >= 0.0 and num_workers > 1:
             curves, own_rows = Packed(s.curves, worker[c.W_CURVES]), float(worker[c.W_STEP_ROWS])
-            time_us = together_us(curves, chosen_us, own_rows, float(all_rows))
-            longest_us = max(longest_us, time_us)
+            time_us = together_us(curves, time_us, own_rows, float(all_rows))
+        longest_us = max(longest_us, time_us)
     for number in range(first, first + num_workers):
-        lane = s.workers[number, c.W_FIRST_LANE]
+        worker = s.workers[number]
+        lane = worker[c.W_FIRST_LANE] + offset
         if s.lane_us[lane, c.L_CHOSEN_US] >= 0.0:
             _run_step(s, net, number, lane, longest_us)
-
-
-@compiled
-def begin_step(s: State, net: Network, number: int, lane: int) -> bool:
-    """False where there is nothing to run."""
-    duration_us = _choose_step(s, number, lane)
-    if duration_us < 0.0:
-        return False
-    _run_step(s, net, number, lane, duration_us)
-    return True
+            worker[c.W_NEXT_LANE] = (offset + 1) % worker[c.W_NUM_LANES]
 
 
 @compiled
