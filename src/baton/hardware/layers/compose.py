@@ -43,26 +43,30 @@ class Composer:
     def curves(self) -> StepCurves:
         """Of one rank with all its GPUs."""
         attention = self.profile.attention
-        layers = self.model.num_attention_layers
+        layers, launch_us = self.model.num_attention_layers, attention.launch_us
+        first_us, more_us = self.head_us(1), self._more_sequences_us(attention.decode.x[-1])
         side = StepSide(
-            step_us=self.head_us(1),
+            step_us=first_us,
             rows=self._rows(),
-            prefill_us=layers * attention.launch_us,
-            prefill_attention=_changed(
-                attention.prefill, lambda us, _: layers * (us - attention.launch_us)
-            ),
-            chunk_us=self._more_sequences_us(attention.decode.x[-1]),
+            # One launch for all chunks, and the first one's sequence is in step_us.
+            prefill_us=layers * launch_us - more_us,
+            prefill_attention=_changed(attention.prefill, lambda us, _: layers * (us - launch_us)),
+            chunk_us=more_us,
             decode_grid=self._decode(),
             mixed_rows=_changed(attention.mixed_rows, lambda us, _: layers * us),
             mixed_decode=_changed(
                 attention.mixed_decode,
-                lambda us, n: layers * us + self.head_us(n) - self.head_us(1),
+                lambda us, n: layers * us + self.head_us(n) - first_us + more_us,
             ),
+            group_rows=self._group() if self.cut.dp > 1 and self.model.num_moe_layers else None,
         )
         return StepCurves(sides=(side,), source=self._source(), domain=self._domain())
 
     def rows_us(self, num_rows: float) -> float:
-        """Everything that depends on the rows of a step alone, this rank's."""
+        """Everything that depends on the rows of a step alone.
+
+        Of several ranks each has its own rows, and their experts take those of all.
+        """
         dense, model = self.profile.dense, self.model
         total = sum(self._dense_us(name, num_rows) for name in _ONCE)
         for name in dense:
@@ -71,17 +75,17 @@ class Composer:
         nbytes = _ACTIVATION_NBYTES * model.model_dim * num_rows
         reduced = all_reduce_us(self.link, nbytes, self.cut.tp)
         total += (model.num_layers + model.num_ffn_layers) * reduced
-        return total + model.num_moe_layers * self.experts_us(num_rows)
+        experts_us = self.experts_us(num_rows) if self.cut.dp == 1 else 0.0
+        return total + model.num_moe_layers * experts_us
 
-    def experts_us(self, num_rows: float) -> float:
-        """One layer of experts, for as many rows from every rank as from this one.
+    def experts_us(self, all_rows: float) -> float:
+        """One layer of experts, for the rows of all ranks.
 
-        Rows of all ranks come to every GPU, are taken by the experts there, and go back summed.
+        They come to every GPU, are taken by the experts there, and go back summed.
         """
         table, model, gpus = self.profile.experts, self.model, self.cut.expert_gpus
         if table is None or not model.num_experts:
             return 0.0
-        all_rows = num_rows * self.cut.dp
         woken = local_woken(model.num_experts, model.experts_per_token, all_rows, gpus)
         nbytes = _ACTIVATION_NBYTES * model.model_dim * all_rows
         exchanged = 2.0 * all_gather_us(self.link, nbytes, gpus)
@@ -108,6 +112,12 @@ class Composer:
             knots += [low + 1.0, high] if high > low + 1.0 else [high]
         knots.append(2.0 * places[-1])
         return Line(knots=tuple(knots), values_us=tuple(self.rows_us(at) for at in knots))
+
+    def _group(self) -> Line:
+        places = self._places()
+        knots = sorted({*places, *(at * self.cut.dp for at in places)})
+        times = tuple(self.model.num_moe_layers * self.experts_us(at) for at in knots)
+        return Line(knots=tuple(knots), values_us=times)
 
     def _places(self) -> list[float]:
         found: set[float] = set()

@@ -18,6 +18,8 @@ from baton.hardware.layers.files import number, read_rows
 
 Ints = NDArray[np.int64]
 _UNITS = {"k": 1024, "m": 1024 * 1024}
+_NUM_SHARES, _MAX_REQUESTS = 128, 4096
+"""Moments of a request's life, and requests, that stand for all."""
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,9 +44,11 @@ def spread_of(num_prompt: Ints, num_output: Ints, num_quantiles: int = 257) -> S
     """A request shows every length from its prompt's to its whole one, each for one step."""
     if len(num_prompt) == 0:
         raise ConfigError("spread: no requests")
-    shares = (np.arange(32) + 0.5) / 32
-    lengths = np.asarray(num_prompt)[:, None] + np.asarray(num_output)[:, None] * shares
-    weights = np.broadcast_to(np.asarray(num_output, np.float64)[:, None] / 32, lengths.shape)
+    every = -(-len(num_prompt) // _MAX_REQUESTS)
+    prompts, outputs = np.asarray(num_prompt)[::every], np.asarray(num_output)[::every]
+    shares = (np.arange(_NUM_SHARES) + 0.5) / _NUM_SHARES
+    lengths = prompts[:, None] + outputs[:, None] * shares
+    weights = np.broadcast_to(outputs[:, None] / _NUM_SHARES, lengths.shape)
     order = np.argsort(lengths, axis=None)
     sorted_lengths, sorted_weights = lengths.ravel()[order], weights.ravel()[order]
     below = (np.cumsum(sorted_weights) - 0.5 * sorted_weights) / sorted_weights.sum()

@@ -51,9 +51,9 @@ def predict(case: Case, profiles: Path) -> Prediction:
         )
     return Prediction(
         columns={
-            "ttft_ms": result.ttft_us / 1e3,
+            "ttft_ms": (result.first_us - result.noticed_us) / 1e3,
             "tpot_ms": result.tpot_us / 1e3,
-            "latency_ms": result.e2e_us / 1e3,
+            "latency_ms": (result.last_us - result.noticed_us) / 1e3,
         },
         deployment=deployment,
         wall_s=wall_s,
@@ -97,6 +97,9 @@ def deployment_of(case: Case, profiles: Path) -> Deployment:
         growth_tokens=1,
         chunk_grid=1,
         max_preemptions=0,
+        looks_ahead=True,
+        recomputes_as_prompt=True,
+        steps_together=engine.cut.dp > 1,
         step_overhead_us=STEP_US,
     )
     return Deployment(groups=(group,))
