@@ -203,8 +203,10 @@ def test_what_is_no_configuration_is_refused(tmp_path):
           "config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 32}}},
           "ignore": ["re:.*self_attn.*"]}, 2.0, 0.5625),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, 1.0, 0.0),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 0.5625, 0.0),
     ],
 )  # fmt: skip
 def test_quantised_checkpoints(tmp_path, quantised, weight, expert):
     shape = find_model(written(tmp_path, MIXTURE | {"quantization_config": quantised}))
     assert (shape.weight_nbytes_per_param, shape.expert_nbytes_per_param) == (weight, expert)
+    assert shape.widens_weights == (quantised["quant_method"] == "compressed-tensors")

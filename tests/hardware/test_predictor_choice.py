@@ -38,8 +38,38 @@ def test_measurements_of_the_very_model_come_first():
     assert any("fitted on a100_sxm" in reason for _, reason in choice.passed_over)
 
 
+def test_operators_serve_models_that_nobody_ran_whole():
+    data_file("aiconfigurator/h100_sxm")
+    choice = chosen("Llama-3.1-70B", "h100", data=DATA)
+    assert choice.predictor.name == "operators"
+    model, system, cut = find_model("Llama-3.1-70B"), find_system("h100"), Parallel(tp=4)
+    curves = choice.predictor.curves(model, system, cut)
+    assert not curves.is_extrapolated and "h100_sxm" in curves.source
+    bound = find_predictor(model, system).curves(model, system, cut)
+    for rows in (512, 2048, 8192):
+        chunk = [PrefillRows(num_rows=rows)]
+        assert 0.8 < curves.step_us(chunk, []) / bound.step_us(chunk, []) < 1.25
+    for batch in (1, 16, 64):
+        visible = [1000] * batch
+        assert 0.8 < curves.step_us([], visible) / bound.step_us([], visible) < 1.25
+    # Half of the layers for each stage, and a hop.
+    staged = choice.predictor.curves(model, system, Parallel(tp=4, pp=2))
+    ratio = staged.step_us([], [1000] * 16) / curves.step_us([], [1000] * 16)
+    assert staged.pipeline == 2 and 0.5 < ratio < 0.55
+
+
+def test_operators_of_another_system_are_marked():
+    data_file("aiconfigurator/h100_sxm")
+    model, system = find_model("Llama-3.1-8B"), find_system("l4")
+    curves = find_predictor(model, system, data=DATA).curves(model, system, Parallel())
+    assert curves.is_extrapolated and "l4 has no table" in curves.source
+    with pytest.raises(MissingCell, match="weights of 4 bytes"):
+        find_predictor(model.quantised("float32"), system, data=DATA, name="operators")
+
+
 def test_every_source_has_a_name_of_its_own_and_is_found_by_it():
-    data_file("distserve/profiler-a100-80g.distserve.json")
+    for folder in ("distserve", "splitwise-sim", "dynamo-planner", "vllm-truth", "aiconfigurator"):
+        data_file(folder)
     assert len(set(names())) == len(names())
     for source in SOURCES:
         assert source.open(DATA).name == source.name

@@ -88,9 +88,11 @@ def test_quantised_weights_read_and_multiply_faster():
     narrow = LLAMA.quantised("fp8")
     assert 0.5 < decode_us(narrow, H200, 1, 100) / decode_us(LLAMA, H200, 1, 100) < 0.9
     assert 0.6 < prefill_us(narrow, H200, 4096) / prefill_us(LLAMA, H200, 4096) < 0.95
-    # Weights of four bits widen to sixteen where there are no products of four.
-    packed = LLAMA.quantised("int4")
+    # Weights of four bits widen to sixteen where there are no products of four, or always.
+    packed, native, b200 = LLAMA.quantised("int4"), LLAMA.quantised("nvfp4"), find_system("b200")
     assert prefill_us(packed, H200, 4096) > prefill_us(narrow, H200, 4096)
+    assert prefill_us(packed, b200, 4096) > 2 * prefill_us(native, b200, 4096)
+    assert prefill_us(native, H200, 4096) == prefill_us(packed, H200, 4096)
 
 
 def test_sparse_attention_stops_growing_and_windows_do_not_grow():

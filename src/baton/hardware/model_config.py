@@ -170,7 +170,7 @@ def _positions(reader: _Reader, kind: str) -> int:
     return reader.number("n_positions", "n_ctx", default=1024) if kind == "gpt2" else 0
 
 
-def _precision(reader: _Reader) -> dict[str, float]:
+def _precision(reader: _Reader) -> dict[str, float | bool]:
     """Of the published weights; what a quantised checkpoint leaves alone is in 16 bits."""
     quantised = reader.config.get("quantization_config")
     if not isinstance(quantised, Mapping):
@@ -184,10 +184,15 @@ def _precision(reader: _Reader) -> dict[str, float]:
     if method not in _QUANTISED:
         known = ", ".join([*_QUANTISED, "compressed-tensors"])
         raise ConfigError(f"{reader.name}: quant_method {method!r} is not known; known: {known}")
-    nbytes = PRECISIONS[_QUANTISED[method]]
-    if _leaves_attention(quantised):
-        return {"expert_nbytes_per_param": nbytes}
-    return {"weight_nbytes_per_param": nbytes}
+    precision = _QUANTISED[method]
+    return _stored(quantised, PRECISIONS[precision], widens=precision == "int4")
+
+
+def _stored(
+    quantised: Mapping[str, Any], nbytes: float, *, widens: bool
+) -> dict[str, float | bool]:
+    part = "expert" if _leaves_attention(quantised) else "weight"
+    return {f"{part}_nbytes_per_param": nbytes, "widens_weights": widens}
 
 
 def _leaves_attention(quantised: Mapping[str, Any]) -> bool:
@@ -195,7 +200,7 @@ def _leaves_attention(quantised: Mapping[str, Any]) -> bool:
     return any("*" in str(one) and "self_attn" in str(one) and "norm" not in one for one in kept)
 
 
-def _compressed(reader: _Reader, quantised: Mapping[str, Any]) -> dict[str, float]:
+def _compressed(reader: _Reader, quantised: Mapping[str, Any]) -> dict[str, float | bool]:
     groups = quantised.get("config_groups")
     first: Mapping[str, Any] = {}
     if isinstance(groups, Mapping) and groups:
@@ -205,6 +210,4 @@ def _compressed(reader: _Reader, quantised: Mapping[str, Any]) -> dict[str, floa
     if not isinstance(bits, int):
         raise ConfigError(f"{reader.name}: quantization_config has no weights.num_bits")
     nbytes = bits / 8 + (2 / group if group > 0 else 0.0)
-    if _leaves_attention(quantised):
-        return {"expert_nbytes_per_param": nbytes}
-    return {"weight_nbytes_per_param": nbytes}
+    return _stored(quantised, nbytes, widens=not first.get("input_activations"))

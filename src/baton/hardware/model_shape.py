@@ -95,6 +95,8 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     """Of linear layers; embeddings, head and router have two bytes or this, if more."""
     expert_nbytes_per_param: float = 0.0
     """Of routed experts; 0: as other linear layers."""
+    widens_weights: bool = False
+    """Quantised weights alone: products are in 16 bits."""
     kv_nbytes_per_scalar: float = 2.0
     source: str = ""
 
@@ -249,10 +251,10 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
 
     def quantised(self, weights: str | None = None, kv: str | None = None) -> "ModelShape":
         """With weights, K/V or both in a precision of `PRECISIONS`."""
-        changed: dict[str, float] = {}
+        changed: dict[str, float | bool] = {}
         if weights is not None:
-            nbytes = _nbytes(self.name, "weights", weights)
-            changed |= {"weight_nbytes_per_param": nbytes, "expert_nbytes_per_param": 0.0}
+            changed["weight_nbytes_per_param"] = _nbytes(self.name, "weights", weights)
+            changed |= {"expert_nbytes_per_param": 0.0, "widens_weights": weights == "int4"}
         if kv is not None:
             changed["kv_nbytes_per_scalar"] = _nbytes(self.name, "kv", kv)
         return msgspec.structs.replace(self, **changed)

@@ -68,7 +68,7 @@ class RooflinePredictor:
         """Of one stage. Raises ConfigError where the model cannot be cut so."""
         check_parallel(model, parallel)
         terms = _Terms(model, system, parallel, self.efficiency)
-        dtype, _ = system.flops_of(model.weight_nbytes_per_param)
+        dtype, _ = system.flops_of(2.0 if model.widens_weights else model.weight_nbytes_per_param)
         return StepCurves(
             sides=(terms.compute(), terms.memory()),
             source=f"roofline of {model.name} on {system.name}, {parallel}, products in {dtype}; "
@@ -187,8 +187,9 @@ class _Terms:
         return 2.0 * 2.0 * scalars / self.bytes_per_us
 
     def _flops_per_us(self, nbytes: float) -> float:
+        _, peak = self.system.flops_of(2.0 if self.model.widens_weights else nbytes)
         narrow = self.efficiency.narrow if nbytes <= _NARROW else 1.0
-        return self.system.flops_of(nbytes)[1] * self.efficiency.linear * narrow / US
+        return peak * self.efficiency.linear * narrow / US
 
     def _weights_per_us(self, nbytes: float) -> float:
         narrow = self.efficiency.narrow if nbytes <= _NARROW else 1.0

@@ -12,6 +12,7 @@ from baton.hardware.layer_table import LayerTable
 from baton.hardware.missing import MissingCell
 from baton.hardware.model_shape import ModelShape
 from baton.hardware.nearest import nearest
+from baton.hardware.operator_table import OperatorTable
 from baton.hardware.parallel import Parallel
 from baton.hardware.profile_predictor import ProfilePredictor
 from baton.hardware.roofline import RooflinePredictor
@@ -67,6 +68,7 @@ SOURCES: tuple[Source, ...] = (
         is_default=False,
     ),
     Source("dynamo", "a profile of Dynamo's planner on H200", DynamoProfilePredictor),
+    Source("operators", "operators timed one by one by AIConfigurator, composed", OperatorTable),
 )
 """Whole steps of the very model before operators, measurements before bounds."""
 BY_FILE, BY_FORMULA = "profile", "roofline"
