@@ -99,6 +99,7 @@ def deployment_of(case: Case, profiles: Path) -> Deployment:
         max_preemptions=0,
         looks_ahead=True,
         recomputes_as_prompt=True,
+        keeps_preempted=True,
         steps_together=engine.cut.dp > 1,
         step_overhead_us=STEP_US,
     )

@@ -54,12 +54,15 @@ NUM_R_TIMES = 9
     R_ACCOUNT,
     R_AT_PREFILL,
     R_NEEDS_MOVE,
-) = range(32)
-NUM_R_NUMBERS = 32
+    R_KEPT,
+    R_KEPT_MARK,
+) = range(34)
+NUM_R_NUMBERS = 34
 """R_BOUND is the longest answer that its client lets through, the only thing that policies know of
 R_OUTPUT. R_BASE: tokens less the lane's counter; it leaves at the counter R_FINISH, and needs its
 first block beyond R_BLOCKS at R_GROW. R_PENDING and R_ACCOUNT are what the router has on its
-accounts for it: rows at its prefill worker, blocks at its decode worker."""
+accounts for it: rows at its prefill worker, blocks at its decode worker. R_KEPT: whole blocks that
+it gave back when it was preempted; the last one is lost once W_TAKEN is beyond R_KEPT_MARK."""
 
 # Where a request is.
 AWAY, WAITING, ROUTED, QUEUED, MOVING, DECODING, HELD, ENDED = range(8)
@@ -110,13 +113,15 @@ W_BUSY_US, W_STEP_US, W_SEQUENCE_US, W_DOWN_UNTIL_US, W_STAGES = range(5)
     W_PEERS_NUM,
     W_STEP_ROWS,
     W_IS_CLOSED,
-) = range(38)
-NUM_W_NUMBERS = 38
+    W_TAKEN,
+    W_KEEPS_PREEMPTED,
+) = range(40)
+NUM_W_NUMBERS = 40
 """W_PENDING, W_ACTIVE and W_ACCOUNT are the router's own account of tokens, requests and blocks.
 W_NUM_SHORT preempted requests wait for blocks, which nobody new may take. W_RECOMPUTES: rows of a
 preempted answer are prompt rows. W_PEERS_FIRST, W_PEERS_NUM: the workers that step together with
 it. W_STEP_ROWS: of the step that was chosen last. W_IS_CLOSED: nothing new is routed here, whatever
-it has goes on."""
+it has goes on. W_TAKEN: blocks that were ever taken, those of the longest unused first."""
 
 # Roles.
 PREFILL, DECODE, MIXED = range(3)

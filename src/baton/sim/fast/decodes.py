@@ -135,7 +135,9 @@ def grow(s: State, lane: int) -> None:
     if s.lanes[lane, c.L_GROWN] > counter:
         return
     worker = s.workers[s.lanes[lane, c.L_WORKER]]
-    worker[c.W_FREE] -= num_needed(s, lane)
+    needed = num_needed(s, lane)
+    worker[c.W_FREE] -= needed
+    worker[c.W_TAKEN] += needed
     remainder = size + counter % worker[c.W_BLOCK_SIZE]
     s.growing[lane, remainder] += s.growing[lane, counter % size]
     s.growing[lane, counter % size] = 0

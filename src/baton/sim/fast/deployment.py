@@ -37,6 +37,9 @@ class WorkerGroup(msgspec.Struct, frozen=True, kw_only=True):
     while a step runs is seen when it ends, and is not in the next one, which is chosen by then."""
     recomputes_as_prompt: bool = False
     """After a preemption, tokens of the answer are computed with the prompt's kernels (vLLM)."""
+    keeps_preempted: bool = False
+    """Blocks of a preempted request are found again when it goes on, as far as nobody took them
+    since; they are taken from the end of its text (vLLM with prefix caching)."""
     steps_together: bool = False
     """Each step of all workers of the group lasts as long as the longest one's, and they share what
     `StepSide.group_rows` says (data-parallel ranks with experts spread over them)."""

@@ -20,6 +20,7 @@ def take_blocks(worker: Ints, num_blocks: int) -> bool:
     if num_blocks > worker[c.W_FREE]:
         return False
     worker[c.W_FREE] -= num_blocks
+    worker[c.W_TAKEN] += num_blocks
     return True
 
 
@@ -45,13 +46,24 @@ def admit_prompt(s: State, worker: Ints, request: int) -> bool:
     else:
         if one[c.R_BLOCKS] > 0:
             return True
-        num_blocks = num_blocks_for(worker, num_tokens + 1)
+        num_blocks, num_found = num_blocks_for(worker, num_tokens + 1), _num_found(worker, one)
         if not take_blocks(worker, num_blocks):
             return False
         one[c.R_BLOCKS] = num_blocks
+        one[c.R_COMPUTED] = num_found * worker[c.W_BLOCK_SIZE]
+        worker[c.W_TAKEN] -= num_found
         worker[c.W_NUM_SHORT] -= 1
     note_peak(worker)
     return True
+
+
+@compiled
+def _num_found(worker: Ints, one: Ints) -> int:
+    """Of the blocks that it gave back, those that are still as it left them."""
+    if worker[c.W_KEEPS_PREEMPTED] == 0:
+        return 0
+    num_lost = max(0, worker[c.W_TAKEN] - one[c.R_KEPT_MARK])
+    return int(max(0, one[c.R_KEPT] - num_lost))
 
 
 @compiled
@@ -70,6 +82,11 @@ def preempt(s: State, request: int) -> None:
     one = s.requests[request]
     leave_lane(s, request)
     worker = s.workers[s.lanes[one[c.R_LANE], c.L_WORKER]]
+    # Its next token has no K/V yet. Blocks that were free before it are taken before its own.
+    num_tokens = one[c.R_PROMPT] + one[c.R_PRODUCED] - 1
+    one[c.R_KEPT] = min(one[c.R_BLOCKS], num_tokens // worker[c.W_BLOCK_SIZE])
+    num_others = worker[c.W_FREE] + one[c.R_BLOCKS] - one[c.R_KEPT]
+    one[c.R_KEPT_MARK] = worker[c.W_TAKEN] + num_others
     worker[c.W_FREE] += one[c.R_BLOCKS]
     worker[c.W_NUM_SHORT] += 1
     one[c.R_BLOCKS] = one[c.R_COMPUTED] = 0
