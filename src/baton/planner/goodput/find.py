@@ -19,6 +19,7 @@ from baton.planner.goodput.attained import Attained, Rule, summed
 from baton.planner.goodput.draws import Draws, resampling
 from baton.planner.goodput.precision import (
     LEVEL,
+    MAX_REQUESTS,
     RequestCount,
     asked,
     check_enough,
@@ -37,6 +38,8 @@ PILOT_RATIO = 1.25
 """How narrow the pilot's bracket is: wide enough to see the slope of attainment above its noise."""
 NUM_OCTAVES = 14
 """How far below a saturated deployment's throughput the search goes before it gives up."""
+HEADROOM = 1.0
+"""Octaves above that throughput at which a simulation that is long enough must fail."""
 SURE = 3.0
 """Standard errors by which an incumbent's rate must fail for a candidate to be dropped."""
 Simulate = Callable[[Deployment, FastWorkload], FastResult]
@@ -119,36 +122,48 @@ class _Search:
         self._num_in_trace = num_in_trace
         self._target = settings.targets.attainment
         self._num_pilot = settings.num_requests or min(NUM_PILOT, num_in_trace or NUM_PILOT)
+        self._floor = self._ceiling = 0
 
     def run(self, incumbent_per_s: float) -> GoodputAnswer:
         settings, prober = self._settings, self._prober
         seed = settings.seeds[0]
-        num_pilot = self._num_pilot
-        top = prober.saturation(seed, num_pilot)
-        count = asked(num_pilot, len(settings.seeds))
-        if top is None:
-            return self._nothing(count, 0.0, [])
-        if incumbent_per_s > 0 and self._surely_fails(seed, num_pilot, incumbent_per_s):
-            return self._pruned(count, incumbent_per_s)
+        while True:
+            top = prober.saturation(seed, self._num_pilot)
+            count = asked(self._num_pilot, len(settings.seeds))
+            if top is None:
+                return self._nothing(count, 0.0, [])
+            if incumbent_per_s > 0 and self._surely_fails(seed, incumbent_per_s):
+                return self._pruned(count, incumbent_per_s)
+            self._floor = top - math.ceil(NUM_OCTAVES * math.log(2) / prober.log_step)
+            self._ceiling = top + math.ceil(HEADROOM * math.log(2) / prober.log_step)
+            if not self._passes(seed, self._num_pilot, self._ceiling):
+                break
+            if not self._grow():
+                return self._endless(count)
         stride = max(1, math.floor(math.log(PILOT_RATIO) / prober.log_step))
-        floor = top - math.ceil(NUM_OCTAVES * math.log(2) / prober.log_step)
-        passed, failed = self._bracket(seed, num_pilot, top, stride, floor)
+        passed, failed = self._bracket(seed, self._num_pilot, top, stride)
         if passed is None:
             return self._nothing(count, prober.rate(failed), [])
         if settings.num_requests is None:
             count = self._size(seed, passed, failed)
             check_enough(count, self._num_in_trace)
-        return self._each_seed(count, passed, floor, incumbent_per_s)
+        return self._each_seed(count, passed, incumbent_per_s)
 
-    def _each_seed(
-        self, count: RequestCount, start: int, floor: int, incumbent_per_s: float
-    ) -> GoodputAnswer:
+    def _grow(self) -> bool:
+        """A longer pilot: one that passes above its own throughput ends before its queue shows."""
+        most = self._num_in_trace or MAX_REQUESTS
+        if self._settings.num_requests is not None or self._num_pilot >= most:
+            return False
+        self._num_pilot = min(4 * self._num_pilot, most)
+        return True
+
+    def _each_seed(self, count: RequestCount, start: int, incumbent_per_s: float) -> GoodputAnswer:
         answers: list[SeedAnswer] = []
         at_rate: list[Attained] = []
         above: list[Attained] = []
         prober, stride = self._prober, self._stride()
         for seed in self._settings.seeds:
-            passed, failed = self._bracket(seed, count.per_seed, start, stride, floor)
+            passed, failed = self._bracket(seed, count.per_seed, start, stride)
             passed, failed = self._bisect(seed, count.per_seed, passed, failed)
             above.append(prober.attained(seed, count.per_seed, failed))
             if passed is None:
@@ -175,21 +190,23 @@ class _Search:
         attained = self._prober.attained(seed, num, step)
         return self._settings.contract.share(attained) >= self._target
 
-    def _bracket(
-        self, seed: int, num: int, start: int, stride: int, floor: int
-    ) -> tuple[int | None, int]:
-        """A rate that passes and a higher one that fails, not more than a stride apart."""
+    def _bracket(self, seed: int, num: int, start: int, stride: int) -> tuple[int | None, int]:
+        """A rate that passes and a higher one that fails, not more than a stride apart.
+
+        No such pair: the lowest rate fails, or the highest passes, where this seed is luckier than
+        the pilot's.
+        """
         if self._passes(seed, num, start):
             passed, width = start, stride
-            while self._passes(seed, num, passed + width):
+            while passed + width < self._ceiling and self._passes(seed, num, passed + width):
                 passed, width = passed + width, 2 * width
-            return self._narrow(seed, num, passed, passed + width, stride)
+            return self._narrow(seed, num, passed, min(passed + width, self._ceiling), stride)
+        if not self._passes(seed, num, self._floor):
+            return None, self._floor
         failed, width = start, stride
-        while failed > floor:
-            if self._passes(seed, num, failed - width):
-                return self._narrow(seed, num, failed - width, failed, stride)
+        while failed - width > self._floor and not self._passes(seed, num, failed - width):
             failed, width = failed - width, 2 * width
-        return None, failed
+        return self._narrow(seed, num, max(failed - width, self._floor), failed, stride)
 
     def _narrow(self, seed: int, num: int, passed: int, failed: int, width: int) -> tuple[int, int]:
         while failed - passed > width:
@@ -205,8 +222,9 @@ class _Search:
     ) -> tuple[int | None, int]:
         return (None, failed) if passed is None else self._narrow(seed, num, passed, failed, 1)
 
-    def _surely_fails(self, seed: int, num: int, rate_per_s: float) -> bool:
-        attained = self._prober.attained(seed, num, self._prober.step_at(rate_per_s))
+    def _surely_fails(self, seed: int, rate_per_s: float) -> bool:
+        step = self._prober.step_at(rate_per_s)
+        attained = self._prober.attained(seed, self._num_pilot, step)
         num_effective = attained.num_counted / attained.inflation
         error = math.sqrt(self._target * (1 - self._target) / num_effective)
         return self._settings.contract.share(attained) < self._target - SURE * error
@@ -264,6 +282,19 @@ class _Search:
         found = summed(above) if above else probes[-1].attained
         rate = Estimate(value=0.0, low=0.0, high=failing_per_s, num=found.num_counted, level=LEVEL)
         return self._made(count, rate, Bound.LOWEST_FAILS, found, found.binding, ())
+
+    def _endless(self, count: RequestCount) -> GoodputAnswer:
+        """Even far above its throughput the requests pass: there are too few of them."""
+        passed = self._prober.probes[-1]
+        rate = Estimate(
+            value=passed.rate_per_s,
+            low=passed.rate_per_s,
+            high=math.inf,
+            num=passed.attained.num_counted,
+            level=LEVEL,
+        )
+        found = passed.attained
+        return self._made(count, rate, Bound.HIGHEST_PASSES, found, found.binding, ())
 
     def _pruned(self, count: RequestCount, incumbent_per_s: float) -> GoodputAnswer:
         found = self._prober.probes[-1].attained

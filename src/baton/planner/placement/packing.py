@@ -99,22 +99,27 @@ def pack_free(groups: Sequence[Instances], num_nodes: int, gpus_per_node: int) -
 
 
 def pack_paired(
-    prefill: Instances, decode: Instances, num_nodes: int, gpus_per_node: int
+    prefill: Instances,
+    decode: Instances,
+    num_nodes: int,
+    gpus_per_node: int,
+    num_segments: int | None = None,
 ) -> Packing:
     """Stage j of every prefill and decode instance on one node, so that K/V never leaves it.
 
-    Both pipelines are cut into equally many segments, as few as fit; segment j of all of them is
-    one piece (low affinity).
+    Both pipelines are cut into equally many segments, by default as few as fit; segment j of all
+    of them is one piece (low affinity).
     """
-    for num_segments in common_divisors(prefill.parallel.pp, decode.parallel.pp):
+    divisors = common_divisors(prefill.parallel.pp, decode.parallel.pp)
+    for count in divisors if num_segments is None else [num_segments]:
         pieces = [
             tuple(
                 placed
                 for group in (prefill, decode)
                 for name in group.names
-                for placed in group.segments(num_segments, name, segment)
+                for placed in group.segments(count, name, segment)
             )
-            for segment in range(num_segments)
+            for segment in range(count)
         ]
         found = _pack(pieces, num_nodes, gpus_per_node)
         if found is not None:

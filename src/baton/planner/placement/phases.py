@@ -4,7 +4,7 @@ Pure arithmetic over phase goodputs, however those were found.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -21,6 +21,8 @@ class PhaseCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
     parallel: Parallel
     goodput_per_s: float
+    max_batch_tokens: int = 0
+    """Of a prefill step, where that is a choice."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.goodput_per_s < math.inf:
@@ -126,29 +128,43 @@ def plan_for_rate(
     )
 
 
-def plans_for_gpus(
-    prefill: Sequence[PhaseCandidate], decode: Sequence[PhaseCandidate], num_gpus: int
-) -> list[PhasePlan]:
-    """Every split of at most so many GPUs that no other one of the same two configurations beats.
+Value = Callable[[float, int], float]
+"""Of a goodput on so many GPUs."""
 
-    Best first, by the slow pool's capacity, then by fewer GPUs. All pairs are enumerated; of each,
-    all counts of prefill instances, with as many decode instances as there is room for, and then
-    without those that the slow pool does not need.
+
+def total(goodput_per_s: float, num_gpus: int) -> float:
+    """The goodput itself."""
+    return goodput_per_s
+
+
+def plans_for_gpus(
+    prefill: Sequence[PhaseCandidate],
+    decode: Sequence[PhaseCandidate],
+    num_gpus: int,
+    value: Value = total,
+) -> list[PhasePlan]:
+    """Of each pair of configurations the counts that no other ones of at most so many GPUs beat.
+
+    Best first by `value`, then by fewer GPUs. Of a pair, all counts of prefill instances are
+    enumerated, each with as many decode instances as there is room for, without those that the slow
+    pool does not need.
     """
-    plans = {}
-    for first in prefill:
-        for second in decode:
-            if first.goodput_per_s > 0 and second.goodput_per_s > 0:
-                best = _best_counts(first, second, num_gpus)
-                if best is not None:
-                    plans[str(best)] = best
-    return sorted(plans.values(), key=lambda one: (-one.goodput_per_s, one.num_gpus, str(one)))
+    found = [
+        plan
+        for first in prefill
+        for second in decode
+        if first.goodput_per_s > 0 and second.goodput_per_s > 0
+        if (plan := _best_counts(first, second, num_gpus, value)) is not None
+    ]
+    return sorted(
+        found, key=lambda one: (-value(one.goodput_per_s, one.num_gpus), one.num_gpus, str(one))
+    )
 
 
 def _best_counts(
-    prefill: PhaseCandidate, decode: PhaseCandidate, num_gpus: int
+    prefill: PhaseCandidate, decode: PhaseCandidate, num_gpus: int, value: Value
 ) -> PhasePlan | None:
-    best = None
+    best: tuple[float, int, PhasePlan] | None = None
     for num_prefill in range(1, num_gpus // prefill.parallel.gpus + 1):
         num_decode = (num_gpus - num_prefill * prefill.parallel.gpus) // decode.parallel.gpus
         if num_decode < 1:
@@ -158,10 +174,11 @@ def _best_counts(
                 prefill=prefill, num_prefill=num_prefill, decode=decode, num_decode=num_decode
             )
         )
-        key = (plan.goodput_per_s, -plan.num_gpus)
-        if best is None or key > (best.goodput_per_s, -best.num_gpus):
-            best = plan
-    return best
+        worth = value(plan.goodput_per_s, plan.num_gpus)
+        # Rounding is no advantage: of equals the one with fewer GPUs.
+        if best is None or (worth, -plan.num_gpus) > (best[0] * (1 + SLACK), best[1]):
+            best = (worth, -plan.num_gpus, plan)
+    return best[2] if best else None
 
 
 def _trimmed(plan: PhasePlan) -> PhasePlan:
