@@ -1,6 +1,7 @@
 """What several verbs need: output files that are checked before the run, and a fast event loop."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,3 +30,13 @@ def loop_factory() -> LoopFactory:
     except ModuleNotFoundError:
         return None
     return uvloop.new_event_loop
+
+
+def data_folder(given: Path | None) -> Path | None:
+    """The folder of measured tables that was named, or BATON_DATA; formulas need none."""
+    if given is None:
+        name = os.environ.get("BATON_DATA", "")
+        return Path(name) if name else None
+    if not given.is_dir():
+        raise ConfigError(f"--data {given}: no such folder")
+    return given

@@ -7,7 +7,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from baton.cli_common import check_writable
+from baton.cli_common import check_writable, data_folder
 from baton.errors import ConfigError
 
 _PIPE_COLUMNS = 120
@@ -40,6 +40,12 @@ def simulate(
     route: Route = None,
     hardware: Hardware = None,
     profile: Profile = None,
+    model: Annotated[str | None, _option("with --system: a model, or a config.json")] = None,
+    system: Annotated[str | None, _option("a system by name, or its YAML file")] = None,
+    tp: Annotated[int | None, _option("GPUs of each worker: tensor parallelism")] = None,
+    pp: Annotated[int | None, _option("and pipeline stages")] = None,
+    predictor: Annotated[str | None, _option("this source of step times alone")] = None,
+    data: Annotated[Path | None, _option("folder of step-time tables; else BATON_DATA")] = None,
     mfu: Annotated[float | None, _option("share of the peak that prefill achieves")] = None,
     bandwidth: Annotated[float | None, _option("GB/s between two nodes")] = None,
     prefill: Annotated[int | None, _option("prefill workers")] = None,
@@ -59,6 +65,9 @@ def simulate(
     attainment: Attainment = None,
     max_model_len: Annotated[int, _option("refuse longer requests; 0: none")] = 0,
     seed: Annotated[int, _option("of drawn prompts")] = 0,
+    fast: Annotated[bool, typer.Option("--fast", help="iterations instead of messages")] = False,
+    fail: Annotated[list[str] | None, _option("WORKER:AT_S:DOWN_S, with --fast")] = None,
+    table: Annotated[Path | None, _option("a row of each request: .csv or .parquet")] = None,
     json_out: Json = None,
     config: Config = None,
     overrides: Overrides = None,
@@ -68,34 +77,39 @@ def simulate(
     from baton.sim.simulate.command import simulate_command
 
     check_writable(json_out)
+    check_writable(table, "--table")
     plan, costs = _plan(flags)
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PIPE_COLUMNS)
-    raise typer.Exit(simulate_command(plan, costs, console, json_out))
+    raise typer.Exit(simulate_command(plan, costs, console, json_out, table))
 
 
 def _plan(flags: dict[str, Any]) -> tuple[Any, Any]:
     """The flags as a checked plan and the machine that it runs on. Raises ConfigError."""
     from baton.goodput.slo import parse_goodput
     from baton.sim.replay.setup import ReplaySetup
-    from baton.sim.simulate.flags import check_flags
+    from baton.sim.simulate.flags import check_flags, failures_of
     from baton.sim.simulate.plan import Plan, TraceOptions, block_counts, costs_of, read_config
 
     check_flags(flags)
-    costs, hardware = costs_of(
-        flags["hardware"], flags["profile"], flags["mfu"], flags["bandwidth"]
+    chosen = costs_of(
+        flags["hardware"],
+        flags["profile"],
+        flags["mfu"],
+        flags["bandwidth"],
+        _predicted(flags),
     )
-    is_named = flags["hardware"] is not None
-    loaded = read_config(flags["config"], _overrides(flags), is_named_hardware=is_named)
+    loaded = read_config(flags["config"], _overrides(flags), defaults=chosen.defaults)
     setup = ReplaySetup.from_config(loaded, max_model_len=2, seed=flags["seed"])
     size = flags["block_size"] or setup.worker.block_size
     setup = msgspec.structs.replace(
         setup,
         worker=msgspec.structs.replace(setup.worker, block_size=size),
-        num_blocks=block_counts(flags["blocks"], flags["cache_tokens"], size),
+        num_blocks=block_counts(flags["blocks"], flags["cache_tokens"], size)
+        or chosen.kv_tokens // size,
         num_decode_blocks=flags["decode_blocks"],
-        shares_memory=not is_named,
+        shares_memory=flags["profile"] is not None,
     )
     options = TraceOptions(
         path=flags["trace"],
@@ -111,12 +125,37 @@ def _plan(flags: dict[str, Any]) -> tuple[Any, Any]:
     plan = Plan(
         trace=options,
         setup=setup,
-        hardware=hardware,
+        hardware=chosen.name,
         config_digest=loaded.digest,
         max_model_len=flags["max_model_len"],
         targets=parse_goodput(targets, flags["attainment"] or _ATTAINMENT) if targets else None,
+        is_fast=flags["fast"],
+        failures=failures_of(flags["fail"] or []),
     )
-    return plan, costs
+    return plan, chosen.costs
+
+
+def _predicted(flags: dict[str, Any]) -> Any:
+    """What --model and --system ask for; None without them. Raises ConfigError for half of it."""
+    from baton.hardware.parallel import Parallel
+    from baton.sim.simulate.predicted import Predicted
+
+    model, system = flags["model"], flags["system"]
+    if model is None and system is None:
+        for name in ("tp", "pp", "predictor"):
+            if flags[name] is not None:
+                raise ConfigError(f"--{name} {flags[name]} belongs to --model and --system")
+        return None
+    if model is None or system is None:
+        missing = "--model" if model is None else "--system"
+        raise ConfigError(f"{missing} is missing: --model and --system go together")
+    return Predicted(
+        model=model,
+        system=system,
+        parallel=Parallel(tp=flags["tp"] or 1, pp=flags["pp"] or 1),
+        predictor=flags["predictor"],
+        data=data_folder(flags["data"]),
+    )
 
 
 def _overrides(flags: dict[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
 """`baton simulate`: figures that can be had by hand, equal ones for equal arguments, bad input."""
 
+import csv
 import json
 import random
 from pathlib import Path
@@ -164,7 +165,7 @@ def test_arrivals_are_spread_and_sped_up(tmp_path):
     ("flags", "message"),
     [
         (["--hardware", "abacus"], "--hardware 'abacus': not known; use one of a100x8-llama70b"),
-        ([], "name one machine: --hardware NAME, or --profile FILE"),
+        ([], "name one machine: --model and --system"),
         (["--profile", "/no/such/file"], "--profile /no/such/file: cannot be read"),
         (["--hardware", "a100x8-llama70b", "--mfu", "1.5"], "--mfu 1.5: a share above 0"),
         (["--hardware", "a100x8-llama70b", "--bandwidth", "0"], "--bandwidth 0: GB/s"),
@@ -264,3 +265,51 @@ def test_a_file_of_configuration_stands_on_the_machines_defaults(tmp_path):
     chunked = simulate(trace, "--config", str(config))
     assert chunked["workers"][0]["num_steps"] == 6
     assert machine("a100x8-llama70b", mfu=0.4).mfu == 0.4
+
+
+def busy_trace(path: Path, num: int) -> Path:
+    """Prompts of uneven lengths, twenty in a second."""
+    drawn = random.Random(3)
+    rows = [
+        (50 * index, drawn.randrange(50, 3000), drawn.randrange(2, 60), ()) for index in range(num)
+    ]
+    return write_trace(path / "busy.jsonl", *rows)
+
+
+def test_both_hosts_tell_the_same_of_one_plan(tmp_path):
+    trace = busy_trace(tmp_path, 60)
+    flags = ("--prefill", "1", "--decode", "1", "--goodput", "ttft:900", "--table")
+    slow, quick = tmp_path / "nodes.csv", tmp_path / "fast.csv"
+    nodes = simulate(trace, *flags, str(slow))
+    fast = simulate(trace, *flags, str(quick), "--fast")
+    assert fast["num_completed"] == nodes["num_completed"] == 60
+    for key in ("mean_ttft_ms", "p50_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms"):
+        assert fast["latency"][key] == pytest.approx(nodes["latency"][key], rel=0.02), key
+    assert [one["worker_id"] for one in fast["workers"]] == [
+        one["worker_id"] for one in nodes["workers"]
+    ]
+    rows = [list(csv.DictReader(path.open())) for path in (slow, quick)]
+    assert [one["request_id"] for one in rows[0]] == [one["request_id"] for one in rows[1]]
+    assert all(float(one["ttft_us"]) > 0 for one in rows[1])
+
+
+def test_a_table_is_parquet_where_its_name_says_so(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    trace = busy_trace(tmp_path, 8)
+    simulate(trace, "--mixed", "1", "--fast", "--table", str(tmp_path / "t.parquet"))
+    table = parquet.read_table(tmp_path / "t.parquet")
+    assert table.num_rows == 8 and "ttft_us" in table.column_names
+    with pytest.raises(ConfigError, match=r"its name must end with .csv or .parquet"):
+        simulate(trace, "--mixed", "1", "--fast", "--table", str(tmp_path / "t.xlsx"))
+
+
+def test_a_worker_that_dies_delays_and_loses_nothing(tmp_path):
+    trace = busy_trace(tmp_path, 40)
+    calm = simulate(trace, "--mixed", "2", "--fast")
+    hit = simulate(trace, "--mixed", "2", "--fast", "--fail", "0:1:5")
+    assert hit["num_completed"] == calm["num_completed"] == 40
+    assert hit["latency"]["mean_ttft_ms"] > calm["latency"]["mean_ttft_ms"]
+    with pytest.raises(ConfigError, match="--fail '0:1': write WORKER:AT_S:DOWN_S"):
+        simulate(trace, "--mixed", "1", "--fast", "--fail", "0:1")
+    with pytest.raises(ConfigError, match="--fail needs --fast"):
+        simulate(trace, "--mixed", "1", "--fail", "0:1:5")

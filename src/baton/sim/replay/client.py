@@ -19,7 +19,7 @@ class ReplayClient:
     def __init__(
         self, workload: Workload, index: int, start_us: int, setup: ReplaySetup, prompts: Prompts
     ) -> None:
-        self._index = index
+        self.index = index
         self._wanted = workload.requests[index]
         self._start_us, self._setup = start_us, setup
         self._prompts = prompts
@@ -45,7 +45,7 @@ class ReplayClient:
             return None
         return Request(
             request_id=self.request_id,
-            prompt_token_ids=self._prompts(self._index),
+            prompt_token_ids=self._prompts(self.index),
             sampling=SamplingParams(
                 max_tokens=max(1, wanted.num_output_tokens), temperature=0.0, ignore_eos=True
             ),

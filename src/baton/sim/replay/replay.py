@@ -1,5 +1,7 @@
 """A workload on a deployment in virtual time: the records that its clients would have written."""
 
+from collections.abc import Callable
+
 from baton.errors import ConfigError
 from baton.goodput.record import RequestRecord
 from baton.sim.replay.client import ReplayClient, ReplayCounts
@@ -30,13 +32,14 @@ def replay_counted(
     concurrency: int = 0,
     prompts: Prompts | None = None,
     rest_us: int = 0,
+    on_sent: Callable[[int], None] | None = None,
 ) -> tuple[list[RequestRecord], ReplayCounts]:
     """The records, and what the deployment did meanwhile.
 
     With a `concurrency` the loop is closed: so many requests are open, and the next one is sent
     when one ends, whatever the trace's arrivals say. `prompts` gives the tokens, which otherwise
     follow the workload's hash ids. After the last end the deployment goes on for `rest_us`, in
-    which history that was sent back still arrives.
+    which history that was sent back still arrives. `on_sent` hears how many requests were sent.
     """
     if concurrency < 0:
         raise ConfigError(f"concurrency is {concurrency}; use 1 or more, or 0 for the arrivals")
@@ -57,6 +60,8 @@ def replay_counted(
         else:
             deployment.run_until(client.send_at_us)
         deployment.submit(client)
+        if on_sent is not None:
+            on_sent(client.index + 1)
     deployment.run_out()
     counted_us = deployment.timeline.now_us
     deployment.run_until(counted_us + rest_us)

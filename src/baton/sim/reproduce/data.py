@@ -8,7 +8,7 @@ import msgspec
 from baton.errors import ConfigError
 from baton.sim.replay.setup import ReplaySetup
 from baton.sim.simulate.hardware import Machine, MachineCosts
-from baton.sim.simulate.plan import Plan, TraceOptions, read_config
+from baton.sim.simulate.plan import HARDWARE_DEFAULTS, Plan, TraceOptions, read_config
 from baton.sim.simulate.report import Report
 from baton.sim.simulate.run import simulate
 from baton.sim.simulate.trace import load
@@ -61,7 +61,7 @@ def run(
     workload: Workload | None = None,
 ) -> Report:
     """One simulation of a named machine; `cluster` are overrides of the configuration."""
-    config = read_config(None, cluster, is_named_hardware=True)
+    config = read_config(None, cluster, defaults=HARDWARE_DEFAULTS)
     setup = ReplaySetup.from_config(config, max_model_len=2)
     setup = msgspec.structs.replace(
         setup,

@@ -14,7 +14,7 @@ from baton.sim.replay.replay import replay_counted
 from baton.sim.replay.setup import ReplaySetup
 from baton.sim.reproduce.check import Check
 from baton.sim.simulate.hardware import MACHINES, MachineCosts
-from baton.sim.simulate.plan import read_config
+from baton.sim.simulate.plan import HARDWARE_DEFAULTS, read_config
 from baton.workload.arrivals import poisson, with_arrivals
 from baton.workload.request import Workload, WorkloadRequest
 
@@ -122,7 +122,7 @@ def _prompt(turn: int) -> tuple[int, ...]:
 
 def _setup(overrides: list[str]) -> ReplaySetup:
     config = read_config(
-        None, [f"worker.block_size={BLOCK_SIZE}", *overrides], is_named_hardware=True
+        None, [f"worker.block_size={BLOCK_SIZE}", *overrides], defaults=HARDWARE_DEFAULTS
     )
     setup = ReplaySetup.from_config(config, max_model_len=prompt_length(NUM_TURNS))
     return msgspec.structs.replace(setup, num_blocks=50_000, shares_memory=False)

@@ -3,11 +3,13 @@
 A refusal names the flag that was typed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, get_args, get_type_hints
 
 from baton.config import RouterConfig
 from baton.errors import ConfigError
+from baton.sim.fast.deployment import Failure
 from baton.workload.load import AUTO, FORMATS
 
 ROUTES: tuple[str, ...] = get_args(get_type_hints(RouterConfig)["policy"])
@@ -21,6 +23,7 @@ _LEAST = {
     "seed": (0, "a whole number, 0 or more"),
 }
 _ROUTE_KEY = "router.policy"
+US_PER_S = 1e6
 
 
 def check_flags(flags: Mapping[str, Any]) -> None:
@@ -86,3 +89,18 @@ def _check_attainment(share: float | None, goodput: list[str] | None) -> None:
         raise _refused(
             "attainment", f"{share:g}", "nothing to meet; add --goodput, such as --goodput ttft:200"
         )
+
+
+def failures_of(texts: Sequence[str]) -> tuple[Failure, ...]:
+    """Of `--fail 3:120:30`: worker 3, over all in start order, is gone from 120 s on for 30 s."""
+    found = []
+    for text in texts:
+        pieces = text.split(":")
+        try:
+            worker, at_s, down_s = int(pieces[0]), float(pieces[1]), float(pieces[2])
+        except (IndexError, ValueError):
+            worker, at_s, down_s = -1, 0.0, 0.0
+        if len(pieces) != 3 or worker < 0 or not (0 <= at_s < inf and 0 < down_s < inf):
+            raise ConfigError(f"--fail {text!r}: write WORKER:AT_S:DOWN_S, such as 3:120:30")
+        found.append(Failure(worker=worker, at_us=at_s * US_PER_S, down_us=down_s * US_PER_S))
+    return tuple(found)

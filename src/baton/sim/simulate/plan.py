@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -9,9 +10,11 @@ from baton.config import BatonConfig, load_config
 from baton.errors import ConfigError
 from baton.goodput.slo import SLOTargets
 from baton.policy.service_profile import decode_profile
+from baton.sim.fast.deployment import Failure
 from baton.sim.replay.costs import Costs
 from baton.sim.replay.setup import ReplaySetup
 from baton.sim.simulate.hardware import MachineCosts, machine
+from baton.sim.simulate.predicted import Predicted, predicted_costs
 
 HARDWARE_DEFAULTS = (
     "worker.batch_policy=sarathi",
@@ -38,6 +41,13 @@ HARDWARE_DEFAULTS = (
 """Of a named machine: one whole prompt in a step, one chunk for each layer group, what 8 x 80 GB
 leave beside the weights, and the bounds that refuse work on a small machine out of the way.
 `--config` and `--set` win over them."""
+PREDICTED_DEFAULTS = (
+    *HARDWARE_DEFAULTS,
+    "worker.batch_policy=sarathi_serve",
+    "worker.max_batch_tokens=8192",
+    "worker.max_num_seqs=1024",
+)
+"""Of a model on a system: chunks beside decodes within vLLM's usual budget for such machines."""
 
 
 class TraceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,22 +88,26 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int = 0
     """0: as long as the longest request."""
     targets: SLOTargets | None = None
+    is_fast: bool = False
+    """By the fast host instead of the production nodes."""
+    failures: tuple[Failure, ...] = ()
+    """Workers that die; only the fast host lets them."""
 
 
 def read_config(
-    config: Path | None, overrides: list[str], *, is_named_hardware: bool
+    config: Path | None, overrides: list[str], *, defaults: tuple[str, ...] = ()
 ) -> BatonConfig:
-    """File, then flags; on a named machine both stand on its own defaults.
+    """File, then flags; both stand on the defaults of the machine, if it has any.
 
     A file is read alone first, so that an error in it names the file; only then its keys are laid
     over the defaults.
     """
-    if not is_named_hardware:
+    if not defaults:
         return load_config(config, overrides)
     if config is None:
-        return load_config(None, [*HARDWARE_DEFAULTS, *overrides])
+        return load_config(None, [*defaults, *overrides])
     given = load_config(config, overrides)
-    standing, plain = load_config(None, list(HARDWARE_DEFAULTS)), BatonConfig()
+    standing, plain = load_config(None, list(defaults)), BatonConfig()
     changes = {}
     for section in plain.__struct_fields__:
         ours, base = getattr(given, section), getattr(plain, section)
@@ -106,18 +120,39 @@ def read_config(
     return msgspec.structs.replace(standing, **changes)
 
 
+class Simulated(NamedTuple):
+    """The machine to simulate."""
+
+    costs: Costs
+    name: str
+    defaults: tuple[str, ...] = ()
+    """Configuration that it stands on."""
+    kv_tokens: int = 0
+    """K/V that a worker holds; 0: what `worker.kv_nbytes` buys."""
+
+
 def costs_of(
-    hardware: str | None, profile: Path | None, mfu: float | None, bandwidth: float | None
-) -> tuple[Costs, str]:
-    """The machine to simulate, and its name."""
-    if (hardware is None) == (profile is None):
+    hardware: str | None,
+    profile: Path | None,
+    mfu: float | None,
+    bandwidth: float | None,
+    predicted: Predicted | None = None,
+) -> Simulated:
+    """A named machine, a measured one, or a model on a system."""
+    if sum(one is not None for one in (hardware, profile, predicted)) != 1:
         raise ConfigError(
-            "name one machine: --hardware NAME, or --profile FILE measured by `baton profile`"
+            "name one machine: --model and --system, --hardware NAME, or --profile FILE measured "
+            "by `baton profile`"
         )
+    if predicted is not None:
+        if mfu is not None:
+            raise ConfigError("--mfu belongs to --hardware; a predictor has its own efficiencies")
+        costs, name, kv_tokens = predicted_costs(predicted, bandwidth)
+        return Simulated(costs, name, PREDICTED_DEFAULTS, kv_tokens)
     if hardware is not None:
         chosen = machine(hardware, mfu=mfu, link_gbytes_per_s=bandwidth)
         text = f"{chosen.name}, MFU {chosen.mfu:g}, link {chosen.link_gbytes_per_s:g} GB/s"
-        return MachineCosts(chosen), text
+        return Simulated(MachineCosts(chosen), text, HARDWARE_DEFAULTS)
     assert profile is not None
     for flag, value in (("--mfu", mfu), ("--bandwidth", bandwidth)):
         if value is not None:
@@ -128,7 +163,7 @@ def costs_of(
         raise ConfigError(f"--profile {profile}: cannot be read: {error.strerror}") from error
     measured = decode_profile(data, str(profile))
     name = f"{measured.subject.identity.model}, profile of {measured.measured_at}"
-    return measured, name
+    return Simulated(measured, name)
 
 
 def block_counts(blocks: int | None, cache_tokens: int | None, block_size: int) -> int:

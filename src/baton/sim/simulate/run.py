@@ -1,7 +1,9 @@
 """Run a plan on a workload, by the production nodes or by the fast host, and sum up."""
 
-import msgspec
+from collections.abc import Callable
+from typing import NamedTuple
 
+from baton.errors import ConfigError
 from baton.goodput.attainment import judge
 from baton.goodput.percentiles import latency_summary
 from baton.goodput.record import Outcome, RequestRecord
@@ -9,29 +11,50 @@ from baton.sim.replay.client import ReplayCounts
 from baton.sim.replay.costs import Costs
 from baton.sim.replay.replay import replay_counted
 from baton.sim.replay.setup import ReplaySetup
+from baton.sim.simulate.fast import simulate_quickly
+from baton.sim.simulate.fitting import fitting
 from baton.sim.simulate.plan import Plan
 from baton.sim.simulate.report import Report, failures_of, reuse_of, worker_shares
+from baton.sim.simulate.table import Columns, columns_of_records, columns_of_result
 from baton.sim.simulate.trace import in_whole_blocks
 from baton.workload.request import Workload
 
 
-def simulate(plan: Plan, costs: Costs, workload: Workload) -> Report:
-    """The production nodes on the simulated host.
+class Simulated(NamedTuple):
+    """What happened, summed up and request by request."""
 
-    The plan's trace options say how the requests are served. Raises ConfigError for a workload or
-    a deployment that cannot be simulated.
+    report: Report
+    columns: Callable[[], Columns]
+    """A table of the requests, made when it is asked for."""
+
+
+def simulate(
+    plan: Plan, costs: Costs, workload: Workload, *, on_done: Callable[[int], None] | None = None
+) -> Report:
+    """The plan's deployment under a workload, by the host that the plan names.
+
+    The plan's trace options say how the requests are served; `on_done` hears how many are through.
+    Raises ConfigError for a workload or a deployment that cannot be simulated.
     """
-    return simulate_each(plan, costs, workload)[0]
+    return simulate_each(plan, costs, workload, on_done=on_done).report
 
 
 def simulate_each(
-    plan: Plan, costs: Costs, workload: Workload
-) -> tuple[Report, list[RequestRecord]]:
-    """The report, and the records that it sums up."""
+    plan: Plan, costs: Costs, workload: Workload, *, on_done: Callable[[int], None] | None = None
+) -> Simulated:
+    """The same with a table of the requests."""
+    if plan.is_fast:
+        report, result = simulate_quickly(plan, costs, workload, on_done)
+        return Simulated(report, lambda: columns_of_result(result))
+    if plan.failures:
+        raise ConfigError("--fail needs --fast: nothing fails under the production nodes here")
     served = in_whole_blocks(workload) if plan.trace.whole_blocks else workload
     setup = fitting(plan, served)
-    records, counts = replay_counted(served, setup, costs, concurrency=plan.trace.concurrency)
-    return _report(plan, costs, (workload, served), setup, records, counts), records
+    records, counts = replay_counted(
+        served, setup, costs, concurrency=plan.trace.concurrency, on_sent=on_done
+    )
+    report = _report(plan, costs, (workload, served), setup, records, counts)
+    return Simulated(report, lambda: columns_of_records(records, counts.num_cached_tokens))
 
 
 def _report(
@@ -69,9 +92,3 @@ def _report(
         num_events=counts.num_actions,
         attainment=judge(records, plan.targets) if plan.targets else None,
     )
-
-
-def fitting(plan: Plan, served: Workload) -> ReplaySetup:
-    """With a context for the longest request, where the plan names none."""
-    longest = max(one.num_prompt_tokens + max(1, one.num_output_tokens) for one in served.requests)
-    return msgspec.structs.replace(plan.setup, max_model_len=plan.max_model_len or longest)
