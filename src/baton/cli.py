@@ -15,6 +15,7 @@ from baton import (
     cli_cache,
     cli_hardware,
     cli_plan,
+    cli_predict,
     cli_profile,
     cli_provision,
     cli_race,
@@ -264,6 +265,7 @@ cli_bench.register(app)
 cli_cache.register(app)
 cli_hardware.register(app)
 cli_plan.register(app)
+cli_predict.register(app)
 cli_profile.register(app)
 cli_provision.register(app)
 cli_race.register(app)

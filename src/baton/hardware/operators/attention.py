@@ -3,10 +3,10 @@
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from baton.errors import ConfigError
-from baton.hardware.operators.columns import Floats
+from baton.hardware.operators.columns import Columns, Floats
 from baton.hardware.operators.folder import TableFolder
 from baton.hardware.operators.precision import roofline_us
 from baton.hardware.operators.surface import Surface
@@ -18,20 +18,33 @@ LATENT, ROPE, NOPE, VALUE = 512, 64, 128, 128
 
 
 def context_roofline_us(
-    chunk: ArrayLike, visible: ArrayLike, batch: ArrayLike, heads: float, kv_heads: float,
-    dims: tuple[float, float], kv_nbytes: float, system: System,
+    chunk: ArrayLike,
+    visible: ArrayLike,
+    batch: ArrayLike,
+    heads: float,
+    kv_heads: float,
+    dims: tuple[float, float],
+    kv_nbytes: float,
+    system: System,
 ) -> Floats:
     """Rows see what is before them; `dims` are those of a key and of a value."""
     n, v, b = (np.asarray(one, np.float64) for one in (chunk, visible, batch))
     pairs = n * v + 0.5 * n * (n + 1)
     flops = 2 * b * heads * pairs * (dims[0] + dims[1])
-    nbytes = b * (2 * 2 * n * heads * dims[1] + kv_heads * (n + v) * (dims[0] + dims[1]) * kv_nbytes)
+    nbytes = b * (
+        2 * 2 * n * heads * dims[1] + kv_heads * (n + v) * (dims[0] + dims[1]) * kv_nbytes
+    )
     return roofline_us(flops, nbytes, system.flops["bfloat16"], system.memory_bytes_per_s)
 
 
 def generation_roofline_us(
-    batch: ArrayLike, context: ArrayLike, heads: float, scalars: float, dims: tuple[float, float],
-    kv_nbytes: float, system: System,
+    batch: ArrayLike,
+    context: ArrayLike,
+    heads: float,
+    scalars: float,
+    dims: tuple[float, float],
+    kv_nbytes: float,
+    system: System,
 ) -> Floats:
     """Every row reads the `scalars` that each visible token keeps."""
     b, s = (np.asarray(one, np.float64) for one in (batch, context))
@@ -54,8 +67,14 @@ def _context_surface(
     measured = columns.numbers("latency_ms")[chosen] * 1e3
     dims = (NOPE + ROPE, VALUE) if is_latent else (_HEAD_DIM, _HEAD_DIM)
     roof = context_roofline_us(
-        length, 0.0, batch, heads, heads if is_latent else kv_heads, dims,
-        2.0 if is_latent or kv == "bfloat16" else 1.0, folder.system,
+        length,
+        0.0,
+        batch,
+        heads,
+        heads if is_latent else kv_heads,
+        dims,
+        2.0 if is_latent or kv == "bfloat16" else 1.0,
+        folder.system,
     )
     return Surface.of_points((batch, length), measured / roof)
 
@@ -86,29 +105,30 @@ def _source(phase: str, is_latent: bool) -> tuple[str, str]:
     return (f"{phase}_mla", "trtllm") if is_latent else (f"{phase}_attention", "vllm")
 
 
-def _rows_of(  # type: ignore[no-untyped-def]
-    columns, folder: TableFolder, kv: str, heads: int, kv_heads: int, is_latent: bool
-) -> np.ndarray:
-    chosen = np.asarray(columns.numbers("num_heads") == heads)
+def _rows_of(
+    columns: Columns, folder: TableFolder, kv: str, heads: int, kv_heads: int, is_latent: bool
+) -> NDArray[np.bool_]:
+    """Of one head shape, with K/V in the asked width where that was measured."""
+    chosen = np.equal(columns.numbers("num_heads"), heads)
     if not is_latent:
-        chosen &= columns.numbers("num_key_value_heads") == kv_heads
-    kinds = columns.texts("kv_cache_dtype")
-    if (chosen & (kinds == kv)).any():
-        return chosen & (kinds == kv)
+        chosen &= np.equal(columns.numbers("num_key_value_heads"), kv_heads)
+    narrow = chosen & np.equal(columns.texts("kv_cache_dtype"), kv)
+    if narrow.any():
+        return narrow
     if not chosen.any():
         raise ConfigError(f"{folder.path}: attention of {heads}/{kv_heads} heads is not there")
     return chosen
 
 
 @lru_cache(maxsize=64)
-def _heads_measured(folder: TableFolder, phase: str, is_latent: bool) -> tuple[tuple[int, int], ...]:
+def _heads_measured(
+    folder: TableFolder, phase: str, is_latent: bool
+) -> tuple[tuple[int, int], ...]:
     columns = folder.columns(*_source(phase, is_latent))
     heads = columns.numbers("num_heads").astype(int)
     if is_latent:
         return tuple((int(one), 1) for one in np.unique(heads))
-    pairs = np.unique(
-        np.stack([heads, columns.numbers("num_key_value_heads").astype(int)]), axis=1
-    )
+    pairs = np.unique(np.stack([heads, columns.numbers("num_key_value_heads").astype(int)]), axis=1)
     return tuple((int(a), int(b)) for a, b in pairs.T)
 
 
@@ -126,8 +146,15 @@ class Attention:
     """Of the heads that one rank holds. Head widths other than 128 keep the factor of 128."""
 
     def __init__(
-        self, folder: TableFolder, system: System, *, heads: float, kv_heads: float,
-        head_dim: float, is_latent: bool, kv_nbytes: float,
+        self,
+        folder: TableFolder,
+        system: System,
+        *,
+        heads: float,
+        kv_heads: float,
+        head_dim: float,
+        is_latent: bool,
+        kv_nbytes: float,
     ) -> None:
         self.folder, self.system = folder, system
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
@@ -150,8 +177,14 @@ class Attention:
         total = np.asarray(chunk, np.float64) + np.asarray(visible, np.float64)
         dims = (NOPE + ROPE, VALUE) if self.is_latent else (self.head_dim, self.head_dim)
         roof = context_roofline_us(
-            chunk, visible, 1.0, self.heads, self.heads if self.is_latent else self.kv_heads, dims,
-            2.0 if self.is_latent else self.kv_nbytes, self.system,
+            chunk,
+            visible,
+            1.0,
+            self.heads,
+            self.heads if self.is_latent else self.kv_heads,
+            dims,
+            2.0 if self.is_latent else self.kv_nbytes,
+            self.system,
         )
         return np.asarray(self._context.factor(1.0, total) * roof, np.float64)
 

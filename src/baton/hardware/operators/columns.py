@@ -21,7 +21,7 @@ class Columns:
     def __init__(self, path: Path, names: list[str], cells: list[tuple[str, ...]]) -> None:
         self.path = path
         self.names = tuple(names)
-        self._cells = dict(zip(names, cells, strict=True)) if cells else {n: () for n in names}
+        self._cells = dict(zip(names, cells, strict=True)) if cells else dict.fromkeys(names, ())
 
     def __len__(self) -> int:
         return len(next(iter(self._cells.values()), ()))
@@ -47,9 +47,7 @@ class Columns:
 
     def _column(self, name: str) -> tuple[str, ...]:
         if name not in self._cells:
-            raise ConfigError(
-                f"{self.path}: no column {name!r}; it has {', '.join(self.names)}"
-            )
+            raise ConfigError(f"{self.path}: no column {name!r}; it has {', '.join(self.names)}")
         return self._cells[name]
 
 

@@ -80,8 +80,12 @@ def _surface(
     tokens = columns.numbers("num_tokens")[rows]
     measured = columns.numbers("latency_ms")[rows] * 1e3
     mixture = ExpertShape(
-        model_dim=shape[0], expert_dim=shape[1], experts_per_token=shape[2],
-        num_experts=shape[3], tp=tp, ep=ep,
+        model_dim=shape[0],
+        expert_dim=shape[1],
+        experts_per_token=shape[2],
+        num_experts=shape[3],
+        tp=tp,
+        ep=ep,
     )
     roof = experts_roofline_us(tokens, mixture, find_precision(kind), folder.system)
     return Surface.of_points((tokens,), measured / roof)
@@ -104,9 +108,7 @@ class Experts:
             and (near, tp, ep) == (shape.key(), shape.tp, shape.ep)
         )
 
-    def _nearest(
-        self, folder: TableFolder
-    ) -> tuple[str, tuple[int, int, int, int], int, int]:
+    def _nearest(self, folder: TableFolder) -> tuple[str, tuple[int, int, int, int], int, int]:
         order = {self._family: 0, "bfloat16": 1}
         asked = (*self.shape.key(), self.shape.tp, self.shape.ep)
 

@@ -42,8 +42,7 @@ def table_systems(data: Path) -> list[str]:
     return sorted(
         one.name
         for one in (root.iterdir() if root.is_dir() else ())
-        if one.is_dir()
-        and all(any(one.glob(f"vllm-*/{name}_perf.csv*")) for name in _NEEDED)
+        if one.is_dir() and all(any(one.glob(f"vllm-*/{name}_perf.csv*")) for name in _NEEDED)
     )
 
 

@@ -45,9 +45,7 @@ class Gemms:
         surface = gemm_surface(folder, self.table)
         assert surface is not None
         self.surface = surface
-        self.is_measured = (
-            folder.system.name == system.name and found[0] == precision.tables[0]
-        )
+        self.is_measured = folder.system.name == system.name and found[0] == precision.tables[0]
 
     def us(self, rows: ArrayLike, outputs: float, inputs: float) -> Floats:
         """One product of a matrix of `rows` rows."""

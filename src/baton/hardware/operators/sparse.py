@@ -108,8 +108,11 @@ class AttentionLayers:
         assert linear is not None
         values = linear.num_value_heads / self.tp
         state = values * linear.value_dim * linear.key_dim
-        flops = 2 * rows * values * (
-            3 * linear.value_dim * linear.key_dim + _CHUNK * (linear.value_dim + linear.key_dim)
+        flops = (
+            2
+            * rows
+            * values
+            * (3 * linear.value_dim * linear.key_dim + _CHUNK * (linear.value_dim + linear.key_dim))
         )
         moved = 2 * sequences * state * linear.state_nbytes_per_scalar
         moved = moved + rows * 2 * 4 * values * linear.value_dim

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from baton.hardware.model import ModelShape
-from baton.hardware.operators.attention import Attention
 from baton.hardware.operators.collectives import Collectives
 from baton.hardware.operators.columns import Floats
 from baton.hardware.operators.experts import Experts, ExpertShape
@@ -18,11 +17,9 @@ from baton.hardware.operators.sharding import Quantisation, Sharding
 from baton.hardware.operators.sparse import AttentionLayers
 from baton.hardware.system import System
 
-ROW_KNOTS = np.array(
-    [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072]
-    + [4096, 6144, 8192, 12288, 16384, 32768],
-    np.float64,
-)
+_POWERS = tuple(2.0**i for i in range(16))
+_BETWEEN = tuple(1.5 * 2.0**i for i in range(4, 14))
+ROW_KNOTS = np.array(sorted((*_POWERS, *_BETWEEN)), np.float64)
 CHUNK_KNOTS = np.array([1, 16, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768], np.float64)
 VISIBLE_KNOTS = np.array([0, 1024, 4096, 8192, 16384, 32768, 65536], np.float64)
 BATCH_KNOTS = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048], np.float64)
@@ -117,7 +114,7 @@ def _gemm_us(gemms: Gemms, model: ModelShape, sharding: Sharding) -> Floats:
 def _moe_us(experts: Experts | None, model: ModelShape, sharding: Sharding) -> Floats:
     if experts is None:
         return np.zeros(len(ROW_KNOTS))
-    return model.num_moe_layers * experts.us(ROW_KNOTS * sharding.dp)
+    return np.asarray(model.num_moe_layers * experts.us(ROW_KNOTS * sharding.dp), np.float64)
 
 
 def _collective_us(

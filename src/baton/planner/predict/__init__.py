@@ -1,0 +1,1 @@
+"""Times of measured deployments, predicted from operator tables: `baton predict`."""
