@@ -48,9 +48,10 @@ class Alone:
     def decode_us(self, num_prompt: Ints, num_output: Ints) -> Floats:
         """From the first token to the last: each step sees what is there already, itself too."""
         last = num_prompt + num_output - 1
-        if len(last) and last.max() >= len(self._sums):
-            self._sums = _decode_sums_us(self._packed, int(last.max()) + 1) * self._stages
-        found: Floats = self._sums[last] - self._sums[num_prompt]
+        sums = self._sums
+        if len(last) and last.max() >= len(sums):
+            sums = self._sums = _decode_sums_us(self._packed, int(last.max()) + 1) * self._stages
+        found: Floats = sums[last] - sums[num_prompt]
         return found
 
     def step_us(self, num_prompt: Ints) -> Floats:

@@ -1,11 +1,11 @@
 """`baton provision` behind its flags."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
 
 from baton.core.ids import Schedule
 from baton.errors import ConfigError
@@ -23,6 +23,7 @@ from baton.planner.provision.search import (
     Objective,
     fleets_for_budget,
     fleets_for_rate,
+    num_parts,
     rates_of_fleets,
 )
 from baton.planner.provision.service import Rules
@@ -68,17 +69,43 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("--also judges given fleets on another trace: name them by --fleet")
 
 
-def provision(question: Question, say: Callable[[str], None]) -> list[Answer]:
+class Progress:
+    """A line for people: parts of the search that are done, and the latest simulation."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        text = TextColumn("{task.description}")
+        self._bar = Bar(*columns, text, console=console, transient=True)
+        self._task = self._bar.add_task("", total=total, completed=-1)
+        self._part = ""
+
+    def __enter__(self) -> "Progress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def part(self, text: str) -> None:
+        """The one before is done."""
+        self._part = text
+        self._bar.update(self._task, advance=1, description=text)
+
+    def simulated(self, text: str) -> None:
+        """One more simulation."""
+        self._bar.update(self._task, description=f"{self._part}: {text}"[:90])
+
+
+def provision(question: Question, progress: Progress) -> list[Answer]:
     """One answer for each trace."""
-    return [_answer(question, path, say) for path in (question.trace, *question.also)]
+    return [_answer(question, path, progress) for path in (question.trace, *question.also)]
 
 
 def provision_command(question: Question, console: Console, json_out: Path | None) -> int:
     """Search with a progress line, print, and write the answers."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("")
-        answers = provision(question, lambda text: bar.update(task, description=text[:100]))
+    parts = num_parts(len(question.choice.machines), len(question.fleets))
+    with Progress(console, parts * (1 + len(question.also))) as progress:
+        answers = provision(question, progress)
     for answer in answers:
         print_answer(answer, console)
     if json_out is not None:
@@ -86,8 +113,9 @@ def provision_command(question: Question, console: Console, json_out: Path | Non
     return 0 if all(answer.designs for answer in answers) else 1
 
 
-def _answer(question: Question, path: Path, say: Callable[[str], None]) -> Answer:
-    prober = _prober(question, pack(load_trace(path, question.format)), path.name, say)
+def _answer(question: Question, path: Path, progress: Progress) -> Answer:
+    trace = pack(load_trace(path, question.format))
+    prober, say = _prober(question, trace, path.name, progress), progress.part
     machines, seeds = question.choice.machines, question.seeds
     grid = Grid(step_per_s=question.step_per_s)
     if question.rate_per_s is not None:
@@ -105,9 +133,7 @@ def _answer(question: Question, path: Path, say: Callable[[str], None]) -> Answe
     return rates_of_fleets(prober, question.fleets, grid, seeds, say)
 
 
-def _prober(
-    question: Question, trace: FastWorkload, name: str, say: Callable[[str], None]
-) -> Prober:
+def _prober(question: Question, trace: FastWorkload, name: str, progress: Progress) -> Prober:
     spill = Spill(pending_tokens=question.spill_tokens) if question.spill_tokens else None
     is_poisson = question.cv == 1.0
     arrivals = Arrivals.POISSON if is_poisson else Arrivals.GAMMA
@@ -126,7 +152,7 @@ def _prober(
 
     def told(fleet: Fleet, probe: Probe) -> None:
         verdict = "serves" if probe.passes else f"{probe.verdict.binding}"
-        say(f"{prober.num_simulated} simulated: {fleet} at {probe.rate_per_s:g}/s {verdict}")
+        progress.simulated(f"{fleet} at {probe.rate_per_s:g}/s {verdict}")
 
     prober.on_probe = told
     return prober

@@ -54,13 +54,17 @@ class Prober:
     simulate: Simulate
     tbt: TBT = TBT.PER_GAP
     on_probe: Callable[[Fleet, Probe], None] | None = None
-    num_simulated: int = 0
     _alone: Alone = field(init=False)
     _found: dict[tuple[Fleet, float, int], Probe] = field(default_factory=dict)
     _times: dict[tuple[int, int], tuple[Floats, Floats, Floats]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._alone = Alone(self.service.reference_curves)
+
+    @property
+    def num_simulated(self) -> int:
+        """Simulations so far."""
+        return len(self._found)
 
     def probe(self, fleet: Fleet, rate_per_s: float, seed: int) -> Probe:
         """Simulated once for each fleet, rate and seed."""
@@ -69,7 +73,6 @@ class Prober:
             workload = self.load.at(rate_per_s, seed)
             result = self.simulate(self.service.deployment(fleet), workload)
             self._found[key] = self._judged(result, workload, rate_per_s, seed)
-            self.num_simulated += 1
             if self.on_probe:
                 self.on_probe(fleet, self._found[key])
         return self._found[key]

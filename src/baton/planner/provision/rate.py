@@ -1,6 +1,8 @@
 """The highest rate that a fleet serves within the nine bounds, once for each seed."""
 
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from baton.errors import ConfigError
@@ -75,29 +77,50 @@ class FleetRate:
         return f"{self.fleet}: {self.rate}/s, {self.binding} binds"
 
 
-def highest_rate(prober: Prober, fleet: Fleet, grid: Grid, seeds: Sequence[int]) -> FleetRate:
-    """From the lowest rate upwards by strides that double, then bisection on the grid.
+def highest_rate(
+    prober: Prober, fleet: Fleet, grid: Grid, seeds: Sequence[int], scout: Prober | None = None
+) -> FleetRate:
+    """For each seed by itself: strides that double from the lowest rate, then bisection.
 
-    It assumes that a rate above one that fails fails too. Near the edge chance may decide
-    otherwise, so every seed is searched alike, whatever the others found.
+    With a `scout`, which simulates for a shorter time, that search is the scout's, and the edge is
+    walked to from where it ended. Both assume that a rate above one that fails fails too.
     """
     check_seeds(seeds)
-    found = []
-    for seed in seeds:
 
-        def at(step: int, seed: int = seed) -> Probe:
+    def one_seed(seed: int) -> SeedRate:
+        def at(step: int) -> Probe:
             return prober.probe(fleet, grid.rate(step), seed)
 
-        step, failed = _search(at, grid.first)
-        found.append(
-            SeedRate(seed=seed, rate_per_s=grid.rate(step), binding=failed.verdict.binding)
-        )
+        if scout is None:
+            step, failed = _search(at, grid.first)
+        else:
+            near, _ = _search(lambda step: scout.probe(fleet, grid.rate(step), seed), grid.first)
+            step, failed = _walk(at, grid.first, max(near, grid.first))
+        return SeedRate(seed=seed, rate_per_s=grid.rate(step), binding=failed.verdict.binding)
+
+    # Compiled simulations hold no lock, so seeds run side by side; none sees another's.
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        found = tuple(pool.map(one_seed, seeds))
     return FleetRate(
         fleet=fleet,
         rate=student_mean([one.rate_per_s for one in found]),
         step_per_s=grid.step_per_s,
-        seeds=tuple(found),
+        seeds=found,
     )
+
+
+def _walk(probe: Callable[[int], Probe], lowest: int, start: int) -> tuple[int, Probe]:
+    """The edge next to a step: up while it passes, or down until it does."""
+    step = start
+    if probe(step).passes:
+        while probe(step + 1).passes:
+            step += 1
+        return step, probe(step + 1)
+    while step > lowest:
+        step -= 1
+        if probe(step).passes:
+            return step, probe(step + 1)
+    return 0, probe(lowest)
 
 
 def _search(probe: Callable[[int], Probe], lowest: int) -> tuple[int, Probe]:

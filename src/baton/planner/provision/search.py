@@ -17,6 +17,7 @@ from baton.planner.provision.rate import FleetRate, Grid, check_seeds, highest_r
 from baton.planner.provision.space import MAX_MACHINES, smallest_mixed, staircase
 
 Say = Callable[[str], None]
+"""Told before each part of a search; `num_parts` says how many there are."""
 
 
 class Objective(StrEnum):
@@ -26,6 +27,11 @@ class Objective(StrEnum):
     POWER = "power"
     MACHINES = "machines"
     THROUGHPUT = "throughput"
+
+
+def num_parts(num_machines: int, num_fleets: int = 0) -> int:
+    """Of a search over so many types, or of given fleets."""
+    return num_fleets or num_machines + num_machines**2
 
 
 def fleets_for_rate(

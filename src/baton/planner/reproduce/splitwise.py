@@ -46,6 +46,8 @@ LONG_S = 600.0
 """Of arrivals, as the authors' traces: shorter ones end before queues have grown."""
 RULES = Rules(mixed_policy="orca")
 """Mixed batching: prompts uncut beside decodes, as the authors' baselines have it."""
+SCOUT_S = 60.0
+"""Of the first search, which tells the long one where to begin."""
 SHORT_S = 120.0
 """Of the traces of its design space."""
 GRID = Grid(step_per_s=10.0, lowest_per_s=10.0)
@@ -119,7 +121,9 @@ def rate_of(
 ) -> FleetRate:
     """The highest multiple of 10 requests a second that a cluster serves, with each seed."""
     one = parse_fleet(fleet) if isinstance(fleet, str) else fleet
-    return highest_rate(told(context, workload, reading, duration_s), one, GRID, context.seeds)
+    prober = told(context, workload, reading, duration_s)
+    scout = told(context, workload, reading, SCOUT_S)
+    return highest_rate(prober, one, GRID, context.seeds, scout)
 
 
 def ratios(one: FleetRate, base: FleetRate) -> list[float]:
