@@ -131,6 +131,7 @@ def _globals(deployment: Deployment, num_requests: int, margin: int) -> tuple[Fl
     delays, handoff = deployment.delays, deployment.handoff
     numbers[c.N_CONTROL_US] = delays.control_us
     numbers[c.N_IN_US], numbers[c.N_OUT_US] = delays.gateway_in_us, delays.gateway_out_us
+    numbers[c.N_HEARTBEAT_US] = delays.heartbeat_us
     numbers[c.N_LATENCY_US] = deployment.topology.latency_us
     if handoff is not None:
         numbers[c.N_TOKEN_NBYTES] = handoff.token_nbytes

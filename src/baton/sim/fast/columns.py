@@ -115,13 +115,15 @@ W_BUSY_US, W_STEP_US, W_SEQUENCE_US, W_DOWN_UNTIL_US, W_STAGES = range(5)
     W_IS_CLOSED,
     W_TAKEN,
     W_KEEPS_PREEMPTED,
-) = range(40)
-NUM_W_NUMBERS = 40
+    W_RESERVED,
+) = range(41)
+NUM_W_NUMBERS = 41
 """W_PENDING, W_ACTIVE and W_ACCOUNT are the router's own account of tokens, requests and blocks.
 W_NUM_SHORT preempted requests wait for blocks, which nobody new may take. W_RECOMPUTES: rows of a
 preempted answer are prompt rows. W_PEERS_FIRST, W_PEERS_NUM: the workers that step together with
 it. W_STEP_ROWS: of the step that was chosen last. W_IS_CLOSED: nothing new is routed here, whatever
-it has goes on. W_TAKEN: blocks that were ever taken, those of the longest unused first."""
+it has goes on. W_TAKEN: blocks that were ever taken, those of the longest unused first.
+W_RESERVED: prompts and longest answers of its decodes."""
 
 # Roles.
 PREFILL, DECODE, MIXED = range(3)
@@ -190,11 +192,12 @@ POLICY_CODES = {
     E_DENIED,
     E_DOWN,
     E_UP,
-) = range(12)
+    E_HEARTBEAT,
+) = range(13)
 """A request reaches the router, its reservation the decode worker, its prompt the prefill worker;
 a step ends, a first stage is free; K/V is complete at the decode worker, the router hears of it,
 the prefill worker may forget it; the router hears of an end, or of a denial; a worker dies, or is
-back."""
+back; a worker tells the router how it is."""
 
 # Events: columns.
 V_SEQUENCE, V_KIND, V_ID, V_ATTEMPT = range(4)
@@ -208,10 +211,9 @@ V_SEQUENCE, V_KIND, V_ID, V_ATTEMPT = range(4)
     N_OUT_US,
     N_LATENCY_US,
     N_TOKEN_NBYTES,
-    N_GAP_FIRST_US,
-    N_GAP_SCALE,
-) = range(9)
-NUM_N = 9
+    N_HEARTBEAT_US,
+) = range(8)
+NUM_N = 8
 
 # Counts of the whole simulation.
 (

@@ -29,6 +29,7 @@ def join_lane(s: State, lane: int, request: int) -> None:
     one[c.R_GROW] = one[c.R_BLOCKS] * worker[c.W_BLOCK_SIZE] + 1 - one[c.R_BASE]
     here[c.L_NUM_DECODES] += 1
     here[c.L_NUM_SEEN] += num_tokens
+    worker[c.W_RESERVED] += one[c.R_PROMPT] + one[c.R_BOUND]
     push_back(s.requests, here, c.L_HEAD, request)
     _enter_wheel(s, lane, request)
 
@@ -91,6 +92,7 @@ def leave_lane(s: State, request: int) -> None:
         s.request_us[request, c.R_TOKEN_US] = s.lane_us[lane, c.L_TOKEN_US]
     here[c.L_NUM_DECODES] -= 1
     here[c.L_NUM_SEEN] -= num_tokens
+    s.workers[here[c.L_WORKER], c.W_RESERVED] -= one[c.R_PROMPT] + one[c.R_BOUND]
     unlink(s.requests, here, c.L_HEAD, request)
 
 

@@ -117,6 +117,8 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
     gateway_out_us: float = 0.0
     control_us: float = 0.0
     """One message; a handoff takes several before its first byte."""
+    heartbeat_us: float = 200_000.0
+    """How often workers tell the router how they are; one that had no room is asked again then."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

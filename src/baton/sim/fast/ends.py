@@ -5,6 +5,7 @@ from baton.sim.fast import columns as c
 from baton.sim.fast.decodes import join_lane
 from baton.sim.fast.events import after
 from baton.sim.fast.gaps import count_gap
+from baton.sim.fast.queues import push_back
 from baton.sim.fast.result import End
 from baton.sim.fast.state import State
 
@@ -47,6 +48,11 @@ def go_on(s: State, number: int, request: int) -> None:
     if one[c.R_PRODUCED] >= one[c.R_OUTPUT]:
         finish(s, number, request)
         return
+    if worker[c.W_POLICY] == c.STATIC and one[c.R_PHASE] == c.MOVING:
+        # It waits for the next batch, with one row to run.
+        one[c.R_COMPUTED] = one[c.R_PROMPT] + one[c.R_PRODUCED] - 1
+        queue_up(s, number, request)
+        return
     lane = worker[c.W_FIRST_LANE]
     for other in range(lane + 1, worker[c.W_FIRST_LANE] + worker[c.W_NUM_LANES]):
         if s.lanes[other, c.L_NUM_DECODES] < s.lanes[lane, c.L_NUM_DECODES]:
@@ -60,7 +66,33 @@ def finish(s: State, number: int, request: int) -> None:
     one = s.requests[request]
     s.request_us[request, c.R_LAST_US] = _at_client(s)
     end_request(s, request, COMPLETED if one[c.R_PRODUCED] >= one[c.R_OUTPUT] else TOO_LARGE)
-    let_go(s, number, request)
+    if s.workers[number, c.W_POLICY] == c.STATIC:
+        lane = s.workers[number, c.W_FIRST_LANE]
+        one[c.R_NEXT], s.lanes[lane, c.L_HELD] = s.lanes[lane, c.L_HELD], request + 1
+    else:
+        let_go(s, number, request)
+
+
+@compiled
+def queue_up(s: State, number: int, request: int) -> None:
+    """Behind the prompts that wait at a worker."""
+    one, worker = s.requests[request], s.workers[number]
+    worker[c.W_NUM_ORDERS] += 1
+    one[c.R_PHASE] = c.QUEUED
+    one[c.R_ORDER], one[c.R_STARTED] = worker[c.W_NUM_ORDERS], 0
+    push_back(s.requests, worker, c.W_HEAD, request)
+
+
+@compiled
+def release_held(s: State, number: int) -> None:
+    """A static batch is over: whoever finished before its last member goes with it."""
+    lane = s.workers[number, c.W_FIRST_LANE]
+    link = s.lanes[lane, c.L_HELD]
+    s.lanes[lane, c.L_HELD] = 0
+    while link > 0:
+        following = s.requests[link - 1, c.R_NEXT]
+        let_go(s, number, link - 1)
+        link = following
 
 
 @compiled

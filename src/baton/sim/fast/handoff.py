@@ -85,6 +85,7 @@ def publish(s: State, request: int) -> None:
     one, control_us = s.requests[request], s.numbers[c.N_CONTROL_US]
     after(s, control_us, c.E_KNOWN, request, one[c.R_ATTEMPT])
     after(s, control_us, c.E_RELEASE, request, one[c.R_ATTEMPT])
+    one[c.R_AT_PREFILL] = 0
     draw_token(s, request)
     go_on(s, one[c.R_DECODE], request)
 
@@ -94,4 +95,4 @@ def release_source(s: State, request: int) -> None:
     """The prefill worker may forget it."""
     one = s.requests[request]
     s.workers[one[c.R_PREFILL], c.W_FREE] += one[c.R_SOURCE_BLOCKS]
-    one[c.R_SOURCE_BLOCKS] = one[c.R_AT_PREFILL] = 0
+    one[c.R_SOURCE_BLOCKS] = 0

@@ -66,6 +66,10 @@ def _happen(s: State, net: Network, kind: int, number: int, attempt: int) -> int
         return int(worker)
     if kind == c.E_STAGE:
         return number
+    if kind == c.E_HEARTBEAT:
+        s.workers[number, c.W_IS_FULL] = 0
+        route_waiting(s)
+        return -1
     if s.requests[number, c.R_ATTEMPT] != attempt:
         return -1
     return _happen_to(s, kind, number)

@@ -4,7 +4,7 @@ import math
 
 from baton.compiled import compiled
 from baton.sim.fast import columns as c
-from baton.sim.fast.ends import REJECTED, TOO_LARGE, end_request
+from baton.sim.fast.ends import REJECTED, TOO_LARGE, end_request, queue_up
 from baton.sim.fast.events import after
 from baton.sim.fast.memory import note_peak, num_blocks_for, take_blocks
 from baton.sim.fast.queues import push_back, push_front, unlink
@@ -201,12 +201,8 @@ def reserve(s: State, request: int) -> None:
 def enqueue(s: State, request: int) -> None:
     """Its prompt is at the worker that computes it."""
     one = s.requests[request]
-    worker = s.workers[one[c.R_PREFILL]]
-    one[c.R_PHASE] = c.QUEUED
     one[c.R_AT_PREFILL] = 1 if one[c.R_PREFILL] != one[c.R_DECODE] else 0
-    worker[c.W_NUM_ORDERS] += 1
-    one[c.R_ORDER], one[c.R_STARTED] = worker[c.W_NUM_ORDERS], 0
-    push_back(s.requests, worker, c.W_HEAD, request)
+    queue_up(s, one[c.R_PREFILL], request)
 
 
 @compiled
@@ -216,4 +212,14 @@ def denied(s: State, request: int) -> None:
     s.counts[c.C_DENIED] += 1
     forget(s, request)
     s.workers[target, c.W_IS_FULL] = 1
+    _await_heartbeat(s, target)
     _wait(s, request, True)
+
+
+@compiled
+def _await_heartbeat(s: State, number: int) -> None:
+    """The next word of a worker that denied says that it may be asked again."""
+    period_us, now_us = s.numbers[c.N_HEARTBEAT_US], s.numbers[c.N_NOW_US]
+    if period_us > 0.0:
+        next_us = period_us * (math.floor(now_us / period_us) + 1.0)
+        after(s, next_us - now_us + s.numbers[c.N_CONTROL_US], c.E_HEARTBEAT, number, 0)

@@ -5,7 +5,7 @@ from baton.hardware.evaluate import Packed, is_outside, step_us, together_us
 from baton.sim.fast import columns as c
 from baton.sim.fast.choices import choose
 from baton.sim.fast.decodes import leave_lane, pass_over
-from baton.sim.fast.ends import draw_token, finish, go_on
+from baton.sim.fast.ends import draw_token, finish, go_on, release_held
 from baton.sim.fast.events import after
 from baton.sim.fast.gaps import count_gap
 from baton.sim.fast.handoff import prompt_prefilled, release_chunks
@@ -166,6 +166,8 @@ def end_step(s: State, net: Network, lane: int) -> None:
         if one[c.R_COMPUTED] == one[c.R_PROMPT] + one[c.R_PRODUCED]:
             _end_prompt(s, net, number, request)
     here[c.L_NUM_CHUNKS] = 0
+    if here[c.L_HELD] > 0 and here[c.L_NUM_DECODES] == 0:
+        release_held(s, number)
 
 
 @compiled
@@ -175,7 +177,7 @@ def _end_prompt(s: State, net: Network, number: int, request: int) -> None:
         prompt_prefilled(s, net, request)
         return
     unlink(s.requests, s.workers[number], c.W_HEAD, request)
-    if one[c.R_PENDING] > 0:
+    if one[c.R_PENDING] > 0 and one[c.R_PREFILL] == one[c.R_DECODE]:
         s.request_us[request, c.R_PREFILLED_US] = s.numbers[c.N_NOW_US]
         after(s, s.numbers[c.N_CONTROL_US], c.E_KNOWN, request, one[c.R_ATTEMPT])
     draw_token(s, request)
