@@ -20,8 +20,10 @@ from baton.planner.goodput.draws import Draws, resampling
 from baton.planner.goodput.precision import (
     LEVEL,
     MAX_REQUESTS,
+    NUM_RESIDENCES,
     RequestCount,
     asked,
+    capped,
     check_enough,
     needed,
     noise,
@@ -57,6 +59,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rule: Rule = Rule()
     num_requests: int | None = None
     """Of each simulation; None: as many as the precision needs."""
+    num_residences: float = NUM_RESIDENCES
+    most_requests: int | None = None
+    """Of each simulation, whatever the precision needs: for rankings that are refined later."""
 
     def __post_init__(self) -> None:
         if not 0.0005 <= self.relative_precision <= 1:
@@ -146,6 +151,8 @@ class _Search:
             return self._nothing(count, prober.rate(failed), [])
         if settings.num_requests is None:
             count = self._size(seed, passed, failed)
+            if settings.most_requests is not None:
+                count = capped(count, settings.most_requests)
             check_enough(count, self._num_in_trace)
         return self._each_seed(count, passed, incumbent_per_s)
 
@@ -250,6 +257,7 @@ class _Search:
             counted_share=1 - settings.rule.warmup_share - settings.rule.cooldown_share,
             rate_per_s=prober.rate(passed),
             residence_s=prober.residence_s(seed, passed),
+            num_residences=settings.num_residences,
         )
 
     def _answer(

@@ -62,6 +62,7 @@ def needed(
     counted_share: float,
     rate_per_s: float,
     residence_s: float,
+    num_residences: float = NUM_RESIDENCES,
 ) -> RequestCount:
     """From what a short pilot saw around its answer."""
     z = NormalDist().inv_cdf((1 + LEVEL) / 2)
@@ -69,12 +70,12 @@ def needed(
     share = min(target, 0.999)
     total = share * (1 - share) * inflation * (z / (steep * relative_precision)) ** 2
     for_precision = math.ceil(total / num_seeds / counted_share)
-    for_duration = math.ceil(rate_per_s * residence_s * NUM_RESIDENCES)
+    for_duration = math.ceil(rate_per_s * residence_s * num_residences)
     per_seed = max(for_precision, for_duration, LEAST)
     why = (
         f"{for_precision} for a rate within {relative_precision:.2g} (attainment falls by "
         f"{steep:.2g} for each e-fold of the rate, {inflation:.2g} requests say as much as an "
-        f"independent one), {for_duration} to last {NUM_RESIDENCES} times "
+        f"independent one), {for_duration} to last {num_residences:g} times "
         f"the {residence_s:.3g} s of a request at {rate_per_s:.3g}/s"
     )
     return RequestCount(
@@ -84,6 +85,13 @@ def needed(
         for_duration=for_duration,
         why=why,
     )
+
+
+def capped(count: RequestCount, most: int) -> RequestCount:
+    """No more than so many, and that it is so."""
+    if count.per_seed <= most:
+        return count
+    return msgspec.structs.replace(count, per_seed=most, why=f"{most} at most, though {count.why}")
 
 
 def check_enough(count: RequestCount, num_in_trace: int | None) -> None:

@@ -7,7 +7,8 @@ import msgspec
 from baton.core.ids import Role
 from baton.hardware.parallel import Parallel
 from baton.planner.goodput.answer import GoodputAnswer
-from baton.planner.placement.ask import Ask
+from baton.planner.goodput.find import search
+from baton.planner.placement.ask import NUM_REFINED, Ask, Say, silent
 from baton.planner.placement.deployments import free_topology, paired_topology, split
 from baton.planner.placement.found import COLOCATED, Arm, ArmGroup
 from baton.planner.placement.packing import Instances, Packing, Placed
@@ -15,7 +16,9 @@ from baton.planner.placement.paths import PathLoad, path_loads
 from baton.planner.placement.phases import PhasePlan
 from baton.planner.placement.residency import Residency
 from baton.planner.placement.space import Space
+from baton.planner.placement.waves import in_waves
 from baton.sim.fast.deployment import Deployment, Topology, WorkerGroup
+from baton.sim.fast.workload import FastWorkload
 
 
 class SplitBuild(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +134,23 @@ def in_order(arms: Sequence[Arm], ask: Ask) -> list[Arm]:
         arms,
         key=lambda one: (-ask.value(one.goodput_per_s, one.num_gpus), one.num_gpus, str(one)),
     )
+
+
+def refined(arms: Sequence[Arm], workload: FastWorkload, ask: Ask, say: Say = silent) -> list[Arm]:
+    """The first few simulated at full length and in order again; behind them the others."""
+    ranked = in_order(arms, ask)
+    first = [one for one in ranked[:NUM_REFINED] if one.goodput_per_s > 0]
+    found: list[Arm] = []
+
+    def run(arm: Arm) -> GoodputAnswer:
+        return search(arm.deployment, workload, ask.final)
+
+    def after(arm: Arm, answer: GoodputAnswer) -> None:
+        found.append(msgspec.structs.replace(arm, cell=answer, is_refined=True))
+        say(f"{found[-1]}: {found[-1].answer}")
+
+    in_waves(first, run, after)
+    return [*in_order(found, ask), *ranked[len(first) :]]
 
 
 def residency_of(space: Space, groups: Sequence[ArmGroup]) -> Residency:

@@ -29,6 +29,12 @@ WHOLE_BUDGETS = (2048, 8192)
 """Of policies that run prompts uncut."""
 
 
+RANKING_RESIDENCES = 4.0
+RANKING_REQUESTS = 1000
+NUM_REFINED = 3
+"""Deployments of one kind that are simulated at full length, those that ranked first."""
+
+
 class Objective(StrEnum):
     """What is maximised."""
 
@@ -54,7 +60,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     slack: float = 0.15
     """How much better than the sum of its parts a whole deployment may do: replicas share a queue,
     and prefill smooths what reaches decode. Bounds are widened by it before they prune."""
-    most_simulated: int = 8
+    most_simulated: int = 16
     """Whole deployments of one kind that are simulated; if a bound is still above the best one
     then, the gap is reported."""
 
@@ -69,16 +75,27 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         if self.most_simulated < 1:
             raise ConfigError(f"most_simulated = {self.most_simulated}: at least 1")
 
-    def settings(self, precision: float, targets: SLOTargets | None = None) -> Settings:
-        """For one search of a rate."""
+    @property
+    def final(self) -> Settings:
+        """For the rate of a deployment that is compared in the end."""
         return Settings(
-            targets=targets or self.targets,
+            targets=self.targets,
             contract=self.contract,
-            relative_precision=precision,
+            relative_precision=self.final_precision,
             seeds=self.seeds,
             draws=self.draws,
             rule=self.rule,
             num_requests=self.num_requests,
+        )
+
+    def ranking(self, targets: SLOTargets | None = None) -> Settings:
+        """For rates that decide what is looked at closely: shorter, so on the high side."""
+        return msgspec.structs.replace(
+            self.final,
+            targets=targets or self.targets,
+            relative_precision=self.search_precision,
+            num_residences=RANKING_RESIDENCES,
+            most_requests=RANKING_REQUESTS,
         )
 
     @property

@@ -9,7 +9,7 @@ import msgspec
 
 from baton.planner.goodput.answer import GoodputAnswer
 from baton.planner.goodput.find import search
-from baton.planner.placement.arms import colocated_arm, in_order
+from baton.planner.placement.arms import colocated_arm, refined
 from baton.planner.placement.ask import (
     CHUNK_BUDGETS,
     CHUNKED,
@@ -70,8 +70,7 @@ def search_colocated(
     def simulate(one: Bounded[Pool], incumbent_per_s: float) -> Arm:
         pool = one.plan
         deployment = pool.deployment(space, pool.num)
-        settings = ask.settings(ask.final_precision)
-        answer = search(deployment, workload, settings, incumbent_per_s)
+        answer = search(deployment, workload, ask.ranking(), incumbent_per_s)
         arm = colocated_arm(
             space, pool.candidate.parallel, deployment, answer, pool.packing, one.bound_per_s
         )
@@ -79,11 +78,12 @@ def search_colocated(
         return arm
 
     arms, tally = best_first(ranked, ask, simulate, lambda arm: arm.goodput_per_s)
+    arms = refined(arms, workload, ask, say)
     left = len(ranked) - tally.num_simulated - tally.num_pruned
     gap = f"{left} more may be up to {tally.gap:.1%} better" if tally.gap else "none is left"
     num_pruned = tally.num_pruned + num_dropped
     return ArmSearch(
-        arms=tuple(in_order(arms, ask)),
+        arms=tuple(arms),
         searched=Searched(
             num_configurations=len(pools) + num_unplaceable,
             num_unplaceable=num_unplaceable,
@@ -140,7 +140,7 @@ def _ranked(
     pools: Sequence[Pool], space: Space, workload: FastWorkload, ask: Ask, say: Say
 ) -> tuple[list[Bounded[Pool]], int, int]:
     """By one instance's goodput times their number; those surely below the best are dropped."""
-    settings = ask.settings(ask.search_precision)
+    settings = ask.ranking()
     found: list[Bounded[Pool]] = []
     num_dropped = num_simulations = 0
     best = 0.0

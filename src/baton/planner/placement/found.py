@@ -55,6 +55,8 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     residency: Residency
     bound_per_s: float
     """What the search expected of it at most, before slack."""
+    is_refined: bool = False
+    """Simulated at full length; else only as long as its rank needed."""
 
     @property
     def goodput_per_s(self) -> float:

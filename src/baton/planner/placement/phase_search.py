@@ -62,7 +62,7 @@ def search_phase(
     ]
     requests = prompts_alone(workload) if is_prefill else workload
     targets = ask.ttft_alone if is_prefill else ask.targets
-    settings = ask.settings(ask.search_precision, targets)
+    settings = ask.ranking(targets)
     found: list[PhaseFound] = []
 
     def run(task: _Task) -> GoodputAnswer:

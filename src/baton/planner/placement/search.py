@@ -33,7 +33,7 @@ class PlacementFound(msgspec.Struct, frozen=True, kw_only=True):
     def splits(self) -> tuple[Arm, ...]:
         """Of both algorithms, best first."""
         found = [*self.high_affinity.arms, *(self.low_affinity.arms if self.low_affinity else ())]
-        return tuple(sorted(found, key=lambda one: -self._worth(one)))
+        return tuple(sorted(found, key=lambda one: (not one.is_refined, -self._worth(one))))
 
     @property
     def best_split(self) -> Arm | None:

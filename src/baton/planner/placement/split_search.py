@@ -11,7 +11,7 @@ import msgspec
 
 from baton.core.ids import Role
 from baton.planner.goodput.find import search
-from baton.planner.placement.arms import SplitBuild, in_order
+from baton.planner.placement.arms import SplitBuild, refined
 from baton.planner.placement.ask import Ask, Objective, Say, silent
 from baton.planner.placement.best_first import Bounded, best_first
 from baton.planner.placement.found import (
@@ -215,9 +215,8 @@ def _simulated(
     def simulate(one: Bounded[SplitBuild], incumbent_per_s: float) -> Arm:
         build = one.plan
         deployment = build.deployment()
-        settings = ask.settings(ask.final_precision)
         least = incumbent_per_s / build.num_cells
-        arm = build.arm(deployment, search(deployment, workload, settings, least))
+        arm = build.arm(deployment, search(deployment, workload, ask.ranking(), least))
         say(f"{arm}: {arm.answer}")
         return arm
 
@@ -226,7 +225,7 @@ def _simulated(
         for build in builds
     ]
     arms, tally = best_first(bounded, ask, simulate, lambda arm: arm.goodput_per_s)
-    ranked = in_order(arms, ask)
+    ranked = refined(arms, workload, ask, say)
     left = len(builds) - tally.num_simulated - tally.num_pruned
     gap = f"{left} more may be up to {tally.gap:.1%} better" if tally.gap else "none is left"
     return ArmSearch(
@@ -236,7 +235,8 @@ def _simulated(
             num_unplaceable=num_unplaceable,
             num_pruned=tally.num_pruned,
             num_deployments=tally.num_simulated,
-            num_simulations=phases.num_simulations + sum(one.cell.num_simulations for one in arms),
+            num_simulations=phases.num_simulations
+            + sum(one.cell.num_simulations for one in ranked),
             gap=tally.gap,
             statement=(
                 f"{len(phases.prefill)} prefill x {len(phases.decode)} decode cuts with their best "
