@@ -21,7 +21,9 @@ class Rules:
 
     prompt_policy: str = "prefill_first"
     """Whole prompts in order up to the cap; one above it runs alone, uncut."""
+    token_policy: str = "prefill_first"
     mixed_policy: str = "prefill_first"
+    """Of a fleet without a split."""
     max_batch_tokens: int = PROMPT_TOKENS
     max_num_seqs: int = MAX_SEQUENCES
     route: str = "pending_tokens"
@@ -82,7 +84,7 @@ class Service:
         rules, pools = self.rules, []
         if fleet.is_split:
             pools.append((Role.PREFILL, fleet.prompt, fleet.num_prompt, rules.prompt_policy))
-            pools.append((Role.DECODE, fleet.token, fleet.num_token, rules.mixed_policy))
+            pools.append((Role.DECODE, fleet.token, fleet.num_token, rules.token_policy))
         else:
             pools.append((Role.MIXED, fleet.mixed, fleet.num_mixed, rules.mixed_policy))
         link = min(self.machine(name).link_bytes_per_us for name in fleet.machines)

@@ -20,8 +20,10 @@ from baton.planner.reproduce.splitwise import (
 BASE = "40xh100"
 DESIGNS = {"HA": "25xh100:26xa100", "HH": "25xh100:15xh100", "HHcap": "25xh100:21xh100cap"}
 TARGET, TOLERANCE = 1.18, 0.15
-COMPARED_AT = 100.0
-"""Requests a second at which latencies are compared: every cluster of the paper serves it."""
+COMPARED_AT = {PUBLISHED: 100.0, MEASURED: 30.0}
+"""Requests a second at which latencies are compared: every cluster serves them."""
+TIE = 1.01
+"""HH and HHcap have the same prompt machines: what differs by less is no order."""
 
 
 def _run(context: Context) -> list[Row]:
@@ -62,11 +64,11 @@ def _rows(context: Context, reading: str) -> list[Row]:
 
 def _order(context: Context, reading: str) -> Row:
     """Which cluster has the least slowdown, for each of the nine, at one rate."""
-    prober = told(context, "conversation", reading, LONG_S)
+    prober, rate = told(context, "conversation", reading, LONG_S), COMPARED_AT[reading]
     means = {
         name: {
             (clock, q): fmean(
-                prober.probe(parse_fleet(fleet), COMPARED_AT, seed).verdict.at(clock, q)
+                prober.probe(parse_fleet(fleet), rate, seed).verdict.at(clock, q)
                 for seed in context.seeds
             )
             for clock in CLOCKS
@@ -75,20 +77,21 @@ def _order(context: Context, reading: str) -> Row:
         for name, fleet in (("H100", BASE), *DESIGNS.items())
     }
     best = {key: min(means, key=lambda name: means[name][key]) for key in means["HHcap"]}
-    num_best = sum(name == "HHcap" for name in best.values())
+    beaten = {
+        key: name for key, name in best.items() if means["HHcap"][key] > TIE * means[name][key]
+    }
     others = ", ".join(
         f"P{q} {clock.upper()}: {name} {means[name][clock, q]:.3g} before HHcap's "
         f"{means['HHcap'][clock, q]:.3g}"
-        for (clock, q), name in best.items()
-        if name != "HHcap"
+        for (clock, q), name in beaten.items()
     )
     return fact_row(
         "r8",
-        f"HHcap has the least slowdown at {COMPARED_AT:g}/s, decode {reading}",
+        f"HHcap has the least slowdown at {rate:g}/s, decode {reading}",
         target="best latency everywhere",
-        measured=f"{num_best} of {len(best)} percentiles",
-        met=num_best == len(best) if reading == PUBLISHED else None,
-        tolerance="order",
+        measured=f"{len(best) - len(beaten)} of {len(best)} percentiles",
+        met=not beaten if reading == PUBLISHED else None,
+        tolerance="order, ties within 1 %",
         interval=f"means of {len(context.seeds)} seeds",
         why=others,
     )

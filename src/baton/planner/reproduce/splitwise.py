@@ -45,7 +45,7 @@ READINGS = {PUBLISHED: "batch_tokens", MEASURED: "batch"}
 LONG_S = 600.0
 """Of arrivals, as the authors' traces: shorter ones end before queues have grown."""
 RULES = Rules(mixed_policy="orca")
-"""Mixed batching: prompts uncut beside decodes, as the authors' baselines have it."""
+"""The authors' baselines run prompts uncut beside decodes."""
 SCOUT_S = 60.0
 """Of the first search, which tells the long one where to begin."""
 SHORT_S = 120.0
