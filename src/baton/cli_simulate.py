@@ -88,7 +88,7 @@ def simulate(
 def _plan(flags: dict[str, Any]) -> tuple[Any, Any]:
     """The flags as a checked plan and the machine that it runs on. Raises ConfigError."""
     from baton.goodput.slo import parse_goodput
-    from baton.sim.replay.setup import ReplaySetup
+    from baton.sim.replay.setup import Delays, ReplaySetup
     from baton.sim.simulate.flags import check_flags, failures_of
     from baton.sim.simulate.plan import Plan, TraceOptions, block_counts, costs_of, read_config
 
@@ -110,6 +110,7 @@ def _plan(flags: dict[str, Any]) -> tuple[Any, Any]:
         or chosen.kv_tokens // size,
         num_decode_blocks=flags["decode_blocks"],
         shares_memory=flags["profile"] is not None,
+        delays=Delays.of(chosen.costs),
     )
     options = TraceOptions(
         path=flags["trace"],

@@ -119,6 +119,8 @@ def judge_profile(folder: Path) -> None:
     assert profile.subject.identity.model == "tiny"
     assert set(profile.errors) == {"prefill", "decode", "mixed"}
     assert profile.transfer.bytes_per_us > 100
+    assert profile.delays is not None and profile.delays.num_requests == 24
+    assert profile.delays.control_us > 0 and profile.delays.gateway_in_us > 0
     assert profile.step_us([PrefillRows(num_rows=128)], []) > profile.step_us([], [16]) > 0
     lines = (folder / "p.json.points").read_bytes().splitlines()[1:]
     samples = [msgspec.json.decode(line, type=Sample) for line in lines if b'"sample"' in line]

@@ -3,12 +3,13 @@
 import statistics
 from collections import defaultdict
 
-from baton.bench.profile.journal import Journal, Sample, Served, Transferred
+from baton.bench.profile.journal import Delayed, Journal, Sample, Served, Transferred
 from baton.bench.profile.shapes import Shape
 from baton.errors import BatonError
 from baton.policy.phase_cost import Roofline, linear_flops
 from baton.policy.service_profile import (
     Contention,
+    ServiceDelays,
     ServiceProfile,
     StepModel,
     StepOverhead,
@@ -37,6 +38,7 @@ def assemble(journal: Journal, measured_at: str) -> ServiceProfile:
         transfer=transfer,
         overhead=overhead,
         contention=contention(samples),
+        delays=_delays(journal),
         errors=held_out_errors(points, steps),
         num_points=len(points),
         points_digest=points_digest(points),
@@ -91,6 +93,11 @@ def _parts(journal: Journal) -> tuple[TransferCost, StepOverhead]:
     if not transfer or not overhead:
         raise BatonError(f"{journal.path}: transfer or overhead was never measured")
     return transfer[-1], overhead[-1]
+
+
+def _delays(journal: Journal) -> ServiceDelays | None:
+    found = [line.delays for line in journal.lines if isinstance(line, Delayed)]
+    return found[-1] if found else None
 
 
 def _roofline(subject: Subject, steps: StepModel) -> Roofline:

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from baton.bench.profile.assemble import assemble
+from baton.bench.profile.delays import measure_delays
 from baton.bench.profile.engine_child import EngineChild
-from baton.bench.profile.journal import Header, Journal, Served, Transferred
+from baton.bench.profile.journal import Delayed, Header, Journal, Served, Transferred
 from baton.bench.profile.measure import make_plan, measure_alone, measure_beside
 from baton.bench.profile.report import ERROR_BOUND, is_within_bound, print_profile
 from baton.bench.profile.transfer import measure_transfer
@@ -153,7 +154,7 @@ def _measure(
 
 
 def _measure_serving(options: ProfileOptions, journal: Journal, progress: Progress) -> None:
-    """The data plane's constants, and what a worker adds to its engine."""
+    """The data plane's constants, what a worker adds to its engine, and what lies before it."""
     from baton.bench.profile.overhead import measure_step_overhead  # it loads torch
 
     num_rounds = 2 if options.quick else 5
@@ -166,6 +167,11 @@ def _measure_serving(options: ProfileOptions, journal: Journal, progress: Progre
         task = progress.add_task("serving overhead", total=1)
         overhead = measure_step_overhead(options.config, min(3, num_rounds))
         journal.add(Served(overhead=overhead))
+        progress.advance(task)
+    if not any(isinstance(line, Delayed) for line in journal.lines):
+        task = progress.add_task("gateway and messages", total=1)
+        delays = measure_delays(options.config, 24 if options.quick else 96)
+        journal.add(Delayed(delays=delays))
         progress.advance(task)
 
 

@@ -9,7 +9,13 @@ import msgspec
 from baton.bench.profile.orders import Timed
 from baton.bench.profile.shapes import Shape
 from baton.errors import ConfigError
-from baton.policy.service_profile import StepGrid, StepOverhead, Subject, TransferCost
+from baton.policy.service_profile import (
+    ServiceDelays,
+    StepGrid,
+    StepOverhead,
+    Subject,
+    TransferCost,
+)
 
 FORMAT = "baton.profile_journal/1"
 
@@ -47,7 +53,13 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, tag="overhead"):
     overhead: StepOverhead
 
 
-Line = Sample | Transferred | Served
+class Delayed(msgspec.Struct, frozen=True, kw_only=True, tag="delays"):
+    """What lies between the parts of a deployment."""
+
+    delays: ServiceDelays
+
+
+Line = Sample | Transferred | Served | Delayed
 
 
 class Journal:

@@ -56,6 +56,13 @@ def _constants(profile: ServiceProfile) -> Table:
         ("memory read", profile.roofline.nbytes_per_us, "bytes/us"),
         ("compute", profile.roofline.flops_per_us, "FLOP/us, slope of many rows"),
     ]
+    if profile.delays is not None:
+        delays = profile.delays
+        rows += [
+            ("control message", delays.control_us, "us between router and worker, engines busy"),
+            ("gateway in", delays.gateway_in_us, "us from client to router"),
+            ("gateway out", delays.gateway_out_us, "us from router to client"),
+        ]
     for name, value, unit in rows:
         table.add_row(name, f"{value:,.3f}", unit)
     return table

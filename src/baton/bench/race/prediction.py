@@ -22,7 +22,7 @@ from baton.goodput.record import RequestRecord
 from baton.goodput.slo import SLOTargets
 from baton.policy.service_profile import ServiceProfile
 from baton.sim.replay.replay import replay
-from baton.sim.replay.setup import ReplaySetup
+from baton.sim.replay.setup import Delays, ReplaySetup
 
 _MAX_MODEL_LEN = 8192
 
@@ -72,6 +72,7 @@ def predict(
             if profile is None:
                 continue
             setup = ReplaySetup.from_config(arm.configure(config), max_model_len=_MAX_MODEL_LEN)
+            setup = msgspec.structs.replace(setup, delays=Delays.of(profile))
             mine = [c for c in cells if (c.arm, c.contest) == (arm.name, contest.name)]
             for rate in sorted({cell.rate for cell in mine if not cell.is_skipped}):
                 here = [cell for cell in mine if cell.rate == rate and not cell.is_skipped]

@@ -2,7 +2,12 @@
 
 from baton.policy.service_profile.budget import BudgetOutcome, TokenBudget
 from baton.policy.service_profile.codec import FORMAT, decode_profile, encode_profile
-from baton.policy.service_profile.costs import Contention, StepOverhead, TransferCost
+from baton.policy.service_profile.costs import (
+    Contention,
+    ServiceDelays,
+    StepOverhead,
+    TransferCost,
+)
 from baton.policy.service_profile.fit import FitError, fit_steps, held_out_errors
 from baton.policy.service_profile.point import StepPhase, StepPoint, phase_of, points_digest
 from baton.policy.service_profile.profile import ServiceProfile
@@ -19,6 +24,7 @@ __all__ = [
     "FitError",
     "Hardware",
     "Kernels",
+    "ServiceDelays",
     "ServiceProfile",
     "StepGrid",
     "StepModel",

@@ -1,4 +1,4 @@
-"""The measured constants beside the step itself: transfer, serving overhead, contention."""
+"""The measured constants beside the step itself: transfer, overhead, delays, contention."""
 
 import msgspec
 
@@ -37,6 +37,19 @@ class StepOverhead(msgspec.Struct, frozen=True, kw_only=True):
     def us(self, num_sequences: int) -> float:
         """Of a step of so many sequences."""
         return self.step_us + self.sequence_us * num_sequences
+
+
+class ServiceDelays(msgspec.Struct, frozen=True, kw_only=True):
+    """What lies between client, gateway, router and workers while engines compute."""
+
+    control_us: float
+    """One message between router and worker, until its receiver acts on it."""
+    gateway_in_us: float
+    """From a client's request to the router: HTTP, validation, tokens."""
+    gateway_out_us: float
+    """From the router's tokens to the chunk at the client."""
+    num_requests: int
+    """That these are means of, without the longest twentieth."""
 
 
 class Contention(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,12 @@ from baton.core.layout import ModelInfo
 from baton.errors import ConfigError
 from baton.policy.phase_cost import PrefillRows, Roofline, bytes_us, compute_us, step_work
 from baton.policy.service_profile.budget import TokenBudget, largest_chunk
-from baton.policy.service_profile.costs import Contention, StepOverhead, TransferCost
+from baton.policy.service_profile.costs import (
+    Contention,
+    ServiceDelays,
+    StepOverhead,
+    TransferCost,
+)
 from baton.policy.service_profile.fit import FitError
 from baton.policy.service_profile.point import phase_of
 from baton.policy.service_profile.step_model import StepModel
@@ -28,6 +33,8 @@ class ServiceProfile(msgspec.Struct, frozen=True, kw_only=True):
     transfer: TransferCost
     overhead: StepOverhead
     contention: Contention
+    delays: ServiceDelays | None = None
+    """None in profiles from before they were measured."""
     errors: dict[str, FitError]
     """By phase, over points that the fit has not seen."""
     num_points: int

@@ -6,11 +6,15 @@ from baton.config import BatonConfig, CacheConfig, RouterConfig, TransferConfig,
 from baton.core.ids import Role
 from baton.core.layout import KVLayout, ModelInfo
 from baton.errors import ConfigError
+from baton.policy.service_profile import ServiceDelays
 from baton.sim.replay.costs import Costs
 
 
 class Delays(msgspec.Struct, frozen=True, kw_only=True):
-    """What lies between the parts of a deployment, in microseconds."""
+    """What lies between the parts of a deployment, in microseconds.
+
+    The defaults were measured nowhere; `baton profile` measures them.
+    """
 
     control_us: int = 150
     """One message between two processes."""
@@ -18,6 +22,18 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
     """From the client's request to the router: HTTP, validation, tokens."""
     gateway_out_us: int = 300
     """From the router's tokens to the client's chunk."""
+
+    @classmethod
+    def of(cls, profile: Costs) -> "Delays":
+        """As a profile measured them; the constants above where it did not."""
+        found = getattr(profile, "delays", None)
+        if not isinstance(found, ServiceDelays):
+            return cls()
+        return cls(
+            control_us=round(found.control_us),
+            gateway_in_us=round(found.gateway_in_us),
+            gateway_out_us=round(found.gateway_out_us),
+        )
 
 
 class TierSpeeds(msgspec.Struct, frozen=True, kw_only=True):
