@@ -85,7 +85,7 @@ def _colocated_on(
         batch_policy=group.batch_policy,
         max_batch_tokens=group.max_batch_tokens,
     )
-    answer = search(deployment, workload, ask.settings(ask.search_precision))
+    answer = search(deployment, workload, ask.ranking())
     if not answer.rate.value > 0:
         return None
     return FrontierPoint(
@@ -111,7 +111,7 @@ def _split_on(
     build = next(filter(None, (_placed(plan, space, workload) for plan in plans)), None)
     if build is None:
         return None
-    answer = search(build.deployment(), workload, ask.settings(ask.search_precision))
+    answer = search(build.deployment(), workload, ask.ranking())
     if not answer.rate.value > 0:
         return None
     return FrontierPoint(

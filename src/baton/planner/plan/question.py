@@ -14,6 +14,7 @@ from baton.planner.goodput.draws import Arrivals
 US_PER_MS = 1000
 _TIME = re.compile(r"(?P<number>[0-9.eE+-]+)\s*(?P<unit>ms|s|us)?")
 _UNITS_MS = {None: 1.0, "ms": 1.0, "s": 1000.0, "us": 0.001}
+SEEDS = tuple(range(7))
 QUICK_POLICIES = ("sarathi_serve", "prefill_first", "token_budget")
 """Of colocated workers, where `every_policy` is not asked for."""
 
@@ -39,7 +40,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     contract: Contract = Contract.PHASES
     safety: float = 0.05
     """By what share split must be better before it is worth its second pool."""
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: tuple[int, ...] = SEEDS
     utilization: float = 0.9
     arrivals: Arrivals = Arrivals.POISSON
     every_policy: bool = False

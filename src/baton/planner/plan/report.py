@@ -9,6 +9,7 @@ import numpy as np
 from baton.planner.goodput.draws import Arrivals, Draws
 from baton.planner.placement.ask import Ask
 from baton.planner.placement.found import Arm, Searched
+from baton.planner.placement.paths import PathLoad
 from baton.planner.plan.at_rate import AtRate
 from baton.planner.plan.inputs import Inputs
 from baton.planner.plan.result import ArmReport, PlanResult
@@ -22,10 +23,7 @@ def arm_report(arm: Arm, at: AtRate, curve: tuple[AtRate, ...], searched: Search
     """One arm."""
     answer = arm.answer
     factor = at.rate_per_s / arm.goodput_per_s if arm.goodput_per_s > 0 else 0.0
-    paths = tuple(
-        msgspec.structs.replace(path, demand_bytes_per_s=path.demand_bytes_per_s * factor)
-        for path in arm.paths
-    )
+    paths = tuple(times(path, factor) for path in arm.paths)
     return ArmReport(
         kind=arm.kind,
         text=arm_text(arm),
@@ -44,6 +42,11 @@ def arm_report(arm: Arm, at: AtRate, curve: tuple[AtRate, ...], searched: Search
         requests=answer.requests,
         num_simulations=answer.num_simulations,
     )
+
+
+def times(path: PathLoad, factor: float) -> PathLoad:
+    """The same link at another rate."""
+    return msgspec.structs.replace(path, demand_bytes_per_s=path.demand_bytes_per_s * factor)
 
 
 def arm_text(arm: Arm) -> str:

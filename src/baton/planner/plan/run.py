@@ -1,11 +1,14 @@
 """The whole plan: both searches, both arms at one rate and over many, the verdict."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import msgspec
 
 from baton import __version__
 from baton.planner.goodput.draws import Draws
+from baton.planner.goodput.find import search
 from baton.planner.placement.ask import POLICIES, Ask
 from baton.planner.placement.colocated_search import search_colocated
 from baton.planner.placement.found import Arm, ArmSearch
@@ -16,17 +19,24 @@ from baton.planner.placement.split_search import (
     search_phases,
 )
 from baton.planner.plan.at_rate import AtRate, measure_at
+from baton.planner.plan.closest import closest_colocated, closest_split
 from baton.planner.plan.curve import ArmCurve, Sampling, arm_curve, by_scale, shared_rates
 from baton.planner.plan.frontier import frontier
 from baton.planner.plan.inputs import Inputs
 from baton.planner.plan.provenance import provenance_of
 from baton.planner.plan.question import QUICK_POLICIES
-from baton.planner.plan.report import arm_report, arm_text, assemble
+from baton.planner.plan.report import arm_report, arm_text, assemble, times
 from baton.planner.plan.result import PlanResult
 from baton.planner.plan.verdict import Outcome, Standing, judge
 
-MOST_REQUESTS = 2000
-"""Of one simulation of a curve; its intervals say what that is worth."""
+Result = TypeVar("Result")
+SEARCH_SEEDS = 3
+"""Configurations are ranked with so many of the seeds, the two that are compared get all."""
+FINAL_PRECISION = 0.02
+FINAL_REQUESTS = 1500
+"""Of each simulation of these two: with all seeds, 10,000 requests at each rate."""
+LEAST_REQUESTS, MOST_REQUESTS = 400, 800
+"""Of each simulation of a curve; its intervals say what that is worth."""
 STAGES = ("colocated", "phases", "split", "both clocks", "curves", "fewer GPUs", "margins")
 
 
@@ -57,16 +67,17 @@ def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
     question = inputs.question
     draws = inputs.draws
     ask = Ask(
-        targets=question.targets, contract=question.contract, seeds=question.seeds, draws=draws
+        targets=question.targets,
+        contract=question.contract,
+        seeds=question.seeds[:SEARCH_SEEDS],
+        draws=draws,
     )
     searches = _search(inputs, ask, watch)
-    arms = {
-        name: found.arms[0]
-        for name, found in (("colocated", searches.colocated), ("split", searches.split))
-        if found.arms
-    }
     watch.stage(3, STAGES[3])
-    at = {name: _measured(arm, inputs, ask, draws) for name, arm in arms.items()}
+    ask = msgspec.structs.replace(ask, seeds=question.seeds)
+    chosen = _chosen(searches, inputs, ask)
+    arms = _each(chosen, lambda arm: _refined(arm, inputs, ask))
+    at = _each(arms, lambda arm: _measured(arm, inputs, ask, draws))
     standings = {
         name: Standing(text=arm_text(arm), answer=arm.answer, at=at[name])
         for name, arm in arms.items()
@@ -85,7 +96,7 @@ def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
     points = frontier(
         inputs.space,
         inputs.workload,
-        ask,
+        msgspec.structs.replace(ask, seeds=question.seeds[:SEARCH_SEEDS]),
         colocated=searches.colocated.arms,
         split=arms.get("split"),
         phases=searches.phases,
@@ -125,16 +136,43 @@ def _search(inputs: Inputs, ask: Ask, watch: Watch) -> _Searches:
         inputs.space, inputs.workload, ask, policies=policies, say=watch.say
     )
     watch.stage(1, STAGES[1])
-    phases = search_phases(inputs.space, inputs.workload, ask, prunes=True, say=watch.say)
+    has_nodes = inputs.space.cluster.num_nodes > 1
+    phases = search_phases(inputs.space, inputs.workload, ask, prunes=not has_nodes, say=watch.say)
     watch.stage(2, STAGES[2])
-    high = search_high_affinity(inputs.space, inputs.workload, ask, phases, say=watch.say)
-    low = search_low_affinity(inputs.space, inputs.workload, ask, phases, say=watch.say)
-    both = sorted((high, low), key=lambda one: -_goodput(one))
-    return _Searches(colocated=colocated, split=both[0], phases=phases)
+    found = [search_high_affinity(inputs.space, inputs.workload, ask, phases, say=watch.say)]
+    if has_nodes:  # on one node both are the same
+        found.append(search_low_affinity(inputs.space, inputs.workload, ask, phases, say=watch.say))
+    split = max(found, key=lambda one: one.best.goodput_per_s if one.best else -1.0)
+    return _Searches(colocated=colocated, split=split, phases=phases)
 
 
-def _goodput(found: ArmSearch) -> float:
-    return found.arms[0].goodput_per_s if found.arms else -1.0
+def _chosen(searches: _Searches, inputs: Inputs, ask: Ask) -> dict[str, Arm]:
+    """The best of each kind, or what comes closest where none meets the targets."""
+    colocated, split = searches.colocated.best, searches.split.best
+    if colocated is None:
+        colocated = closest_colocated(inputs.space, inputs.workload, ask)
+    if split is None:
+        split = closest_split(inputs.space, inputs.workload, ask, searches.phases)
+    both = {"colocated": colocated, "split": split}
+    return {name: arm for name, arm in both.items() if arm is not None}
+
+
+def _each(arms: Mapping[str, Arm], run: Callable[[Arm], Result]) -> dict[str, Result]:
+    """Both arms at once: compiled simulations release the interpreter lock."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return dict(zip(arms, pool.map(run, arms.values()), strict=True))
+
+
+def _refined(arm: Arm, inputs: Inputs, ask: Ask) -> Arm:
+    """The chosen deployment once more, with every seed and on a finer grid."""
+    settings = msgspec.structs.replace(
+        ask.final, relative_precision=FINAL_PRECISION, most_requests=FINAL_REQUESTS
+    )
+    answer = search(arm.deployment, inputs.workload, settings)
+    factor = answer.rate.value / arm.cell.rate.value if arm.cell.rate.value > 0 else 0.0
+    return msgspec.structs.replace(
+        arm, cell=answer, paths=tuple(times(path, factor) for path in arm.paths)
+    )
 
 
 def _measured(arm: Arm, inputs: Inputs, ask: Ask, draws: Draws) -> AtRate:
@@ -161,7 +199,7 @@ def _alone(arm: Arm) -> float:
 
 def _enough(arm: Arm, inputs: Inputs, draws: Draws) -> int:
     most = MOST_REQUESTS if draws.resamples else min(MOST_REQUESTS, len(inputs.workload))
-    return min(most, max(400, arm.cell.requests.per_seed))
+    return min(most, max(LEAST_REQUESTS, arm.cell.requests.per_seed))
 
 
 def _curves(
@@ -175,12 +213,10 @@ def _curves(
         contract=ask.contract,
         draws=draws,
         rule=ask.rule,
-        seeds=ask.seeds,
+        seeds=ask.seeds[:SEARCH_SEEDS],
         num_requests=max(_enough(arm, inputs, draws) for arm in arms.values()),
     )
-    return rates, {
-        name: arm_curve(arm, inputs.workload, rates, sampling) for name, arm in arms.items()
-    }
+    return rates, _each(arms, lambda arm: arm_curve(arm, inputs.workload, rates, sampling))
 
 
 def _ranked(arms: dict[str, Arm], result: PlanResult) -> list[Arm | None]:
