@@ -49,6 +49,10 @@ def signals(now_s=0.0, load=1.0, per_s=4.0, prefill=None, decode=None, **changes
 
 def run(state, steps, start_s=0.0, **given):
     """The actions of so many intervals of constant signals, with their times."""
+    if not state.seen:  # what the controller has to see before it predicts
+        for step in range(1, 6):
+            state, decision = replan(state, signals(5.0 * step - 30, **given), RATES, RULES)
+            assert decision.actions == () or given.get("ttft_met") is not None
     taken = []
     for step in range(steps):
         now_s = start_s + 5.0 * step
@@ -119,7 +123,7 @@ def test_a_pool_shrinks_by_one_after_patience_and_rests_in_between():
     _, taken, decision = run(ReplanState(), 60, load=0.3, prefill=PoolSignals(ready=5))
     assert [(one.kind, one.role) for _, one in taken] == [(Kind.DRAIN, Role.PREFILL)] * len(taken)
     times = [time_s for time_s, _ in taken]
-    assert times[0] == pytest.approx(120.0)
+    assert times[0] == pytest.approx(120.0)  # since the first moment that enough was seen
     assert all(b - a >= 60 for a, b in itertools.pairwise(times))
     assert f"{decision.prefill.keep} would do for 120 s: TTFT would stay at" in taken[0][1].reason
 
@@ -158,9 +162,17 @@ def test_a_flip_that_is_no_quicker_than_a_start_is_not_made():
 
 def test_a_budget_that_is_used_up_is_named():
     full = msgspec.structs.replace(RULES, max_gpus=4)
-    _, decision = replan(ReplanState(), signals(load=6.0, decode=PoolSignals(ready=2)), RATES, full)
+    state = run(ReplanState(), 1, load=6.0, decode=PoolSignals(ready=2))[0]
+    _, decision = replan(state, signals(load=6.0, decode=PoolSignals(ready=2)), RATES, full)
     assert decision.actions == ()
     assert decision.note.startswith("prefill needs more, and all 4 GPUs are in use: TTFT p90")
+
+
+def test_too_little_evidence_changes_nothing():
+    state = ReplanState()
+    for step in range(5):
+        state, decision = replan(state, signals(5.0 * step, load=9.0), RATES, RULES)
+        assert decision.actions == () and decision.prefill.reason == "too little was seen yet"
 
 
 def test_missed_targets_outweigh_a_prediction_that_sees_nothing():

@@ -86,8 +86,8 @@ def replan(
     """One interval's decision; equal arguments give equal decisions."""
     state = _remember(state, signals, rules)
     demand = expected_demand(state, rules)
-    prefill = _prefill_wanted(demand, signals, rates, rules)
-    decode = _decode_wanted(demand, signals, rates, rules)
+    prefill = _prefill_wanted(state, demand, signals, rates, rules)
+    decode = _decode_wanted(state, demand, signals, rates, rules)
     wanted = {Role.PREFILL: prefill, Role.DECODE: decode}
     pools = {Role.PREFILL: signals.prefill, Role.DECODE: signals.decode}
     state = _note_spare(state, signals, pools, wanted)
@@ -136,14 +136,25 @@ def _remember(state: ReplanState, signals: Signals, rules: ReplanRules) -> Repla
     return msgspec.structs.replace(state, seen=(*kept, now))
 
 
+def _has_seen_enough(state: ReplanState, rules: ReplanRules) -> bool:
+    """A few requests of a heavy-tailed mix predict anything."""
+    return sum(one.interval_us for one in state.seen) >= rules.short_us
+
+
+def _as_it_is(pool: PoolSignals, reason: str) -> Wanted:
+    return Wanted(least=pool.coming, reason=reason, keep=pool.coming, kept=reason)
+
+
 def _prefill_wanted(
-    demand: Demand, signals: Signals, rates: WorkerRates, rules: ReplanRules
+    state: ReplanState, demand: Demand, signals: Signals, rates: WorkerRates, rules: ReplanRules
 ) -> Wanted:
     def tail_us(workers: int) -> float:
         return ttft_tail_us(
             demand, signals.prompt_cv2, signals.prompt_tail_us, workers, rules.attainment, rates
         )
 
+    if not _has_seen_enough(state, rules):
+        return _as_it_is(signals.prefill, "too little was seen yet")
     # Prompts that are longer than their target miss it with any number of workers: what the
     # others wait is held against what is left, and never less than half of the target.
     floor_us = signals.prompt_tail_us + rates.handoff_us
@@ -167,7 +178,7 @@ def _prefill_wanted(
 
 
 def _decode_wanted(
-    demand: Demand, signals: Signals, rates: WorkerRates, rules: ReplanRules
+    state: ReplanState, demand: Demand, signals: Signals, rates: WorkerRates, rules: ReplanRules
 ) -> Wanted:
     spread = NormalDist().inv_cdf(rules.attainment)
 
@@ -182,6 +193,8 @@ def _decode_wanted(
             rates,
         )
 
+    if not _has_seen_enough(state, rules):
+        return _as_it_is(signals.decode, "too little was seen yet")
     floor_us = rates.decode_step_us
     target_us = max(rules.tpot_us, 1.1 * floor_us)
     most = max(1, rules.max_gpus // rates.decode_gpus)

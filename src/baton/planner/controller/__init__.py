@@ -1,0 +1,1 @@
+"""The controller of P/D counts on the simulated host, beside static plans."""
