@@ -13,6 +13,7 @@ from baton.hardware.missing import MissingCell
 from baton.hardware.model_shape import ModelShape
 from baton.hardware.nearest import nearest
 from baton.hardware.operator_table import OperatorTable
+from baton.hardware.operators.profiled_model import ProfiledModel
 from baton.hardware.parallel import Parallel
 from baton.hardware.profile_predictor import ProfilePredictor
 from baton.hardware.roofline import RooflinePredictor
@@ -68,6 +69,12 @@ SOURCES: tuple[Source, ...] = (
         is_default=False,
     ),
     Source("dynamo", "a profile of Dynamo's planner on H200", DynamoProfilePredictor),
+    Source(
+        "profiled",
+        "layers of dense models as Vidur and Frontier profiled them",
+        ProfiledModel,
+        is_default=False,
+    ),
     Source("operators", "operators timed one by one by AIConfigurator, composed", OperatorTable),
 )
 """Whole steps of the very model before operators, measurements before bounds."""

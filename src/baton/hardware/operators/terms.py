@@ -136,7 +136,8 @@ def _collective_us(
     gather = links.us("all_gather", gathered, width) + links.us("reduce_scatter", gathered, width)
     sent = elements * min(model.experts_per_token, sharding.ep)
     exchange = 2 * links.us("alltoall", sent, width)
-    return total + model.num_moe_layers * np.minimum(gather, exchange)
+    total = total + model.num_moe_layers * np.minimum(gather, exchange)
+    return np.asarray(total, np.float64)
 
 
 def _elementwise_us(system: System, model: ModelShape, sharding: Sharding) -> Floats:

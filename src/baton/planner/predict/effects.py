@@ -49,8 +49,8 @@ QUANTITIES = {
     "queue": Quantity(start=0.5, spread={"phase": 1.0, "release": 0.4}),
     "starve": Quantity(start=0.9, spread={"phase": 0.5}),
     "stall": Quantity(start=0.5, spread={"phase": 0.3}, is_power=True),
-    "batch": Quantity(start=0.0, spread={"phase": 0.1, "kind": 0.05}, is_power=True),
-    "length": Quantity(start=0.0, spread={"phase": 0.2, "kind": 0.1}, is_power=True),
+    "batch": Quantity(start=0.0, spread={"phase": 0.1, "kind": 0.05, "build": 0.05}, is_power=True),
+    "length": Quantity(start=0.0, spread={"phase": 0.2, "kind": 0.1, "build": 0.1}, is_power=True),
 }
 """Factors of the operator times of a decode step and of a prompt; host time of a step, of a
 request, of a layer of a prompt's step; what the start of a run costs, over its requests in flight;
@@ -64,15 +64,18 @@ OPERATOR_SPREAD = 0.25
 def labels_of(row: Row, case: Case) -> Labels:
     """What is said of a deployment beside its size."""
     mode = "split" if row.text("mode") == "disagg" else "colocated"
+    if case.decode is not None and not case.decode.is_given:
+        mode = "split, workers unstated"
     decode = (case.decode or case.prefill).sharding
     spread = "dp" if decode.dp > 1 else "ep" if decode.ep > 1 else "tp"
+    served = mode.partition(",")[0]
     release = f"{case.backend} {row.text('backend_version') or 'unstated'}"
     model = row.text("model_path").rsplit("/", 1)[-1]
     return {
         "phase": f"{case.backend} {mode}",
-        "release": f"{release} {mode}",
+        "release": f"{release} {served}",
         "model": case.model.name,
-        "build": f"{release} {mode} {model}",
+        "build": f"{release} {served} {model}",
         "platform": f"{case.backend} {mode} {case.system.name}",
         "kind": f"{case.backend} {mode} {case.quantisation.gemm} {spread}",
     }

@@ -1,0 +1,1 @@
+"""AIConfigurator's own predictions of the same deployments, beside ours."""
