@@ -136,6 +136,26 @@ def test_an_interruption_starts_patience_anew():
     assert later[0][0] >= 140.0 + 120.0
 
 
+def test_a_shrinking_that_is_regretted_doubles_patience():
+    """Load that comes back soon after a worker went: the next one stays twice as long."""
+    state, waits = ReplanState(), []
+    now_s, ready = 0.0, 3
+    for _ in range(3):
+        begun_s = now_s
+        for _ in range(400):
+            given = signals(now_s, load=0.3, prefill=PoolSignals(ready=ready))
+            state, decision = replan(state, given, RATES, RULES)
+            now_s += 5.0
+            if decision.actions:
+                break
+        waits.append(now_s - begun_s)
+        busy = PoolSignals(ready=ready - 1, waiting=50, waiting_us=100 * S)
+        state, decision = replan(state, signals(now_s, load=2.5, prefill=busy), RATES, RULES)
+        assert decision.actions[0].kind is Kind.START
+        now_s += 5.0
+    assert waits[1] > 1.5 * waits[0] and waits[2] > 1.5 * waits[1]
+
+
 def test_nothing_is_drained_while_a_worker_starts_or_drains():
     for busy in (PoolSignals(ready=5, starting=1), PoolSignals(ready=5, draining=1)):
         assert run(ReplanState(), 60, load=0.3, prefill=busy)[1] == []

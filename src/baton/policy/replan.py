@@ -7,7 +7,7 @@ loaded. Every action states its reason, and constant signals lead to a constant 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from statistics import NormalDist
 
@@ -20,6 +20,8 @@ from baton.policy.replan_signals import PoolSignals, ReplanRules, Signals, Worke
 Tail = Callable[[int], float]
 """A predicted latency by the number of workers."""
 US_PER_MS = 1000
+REGRET, MOST_REGRETS = 3.0, 4
+"""Growing within so many patiences after shrinking is a regret; so many of them count."""
 LEAST_JUDGED = 0.8
 """Of the target share: below it, requests miss whatever the prediction says."""
 
@@ -57,6 +59,9 @@ class ReplanState(msgspec.Struct, frozen=True, kw_only=True):
     spare_since_us: dict[Role, float] = {}
     """Since when a pool could be smaller, without interruption."""
     acted_us: dict[Role, float] = {}
+    drained_us: dict[Role, float] = {}
+    regrets: dict[Role, int] = {}
+    """How often a pool grew again soon after it had shrunk: each doubles its patience."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,14 +99,34 @@ def replan(
     actions, note = _grow(state, signals, pools, wanted, rates, rules)
     if not actions:
         actions = _shrink(state, signals, pools, wanted, rules)
-    acted = {**state.acted_us}
-    for action in actions:
-        acted[action.role] = signals.now_us
-        if action.kind is Kind.FLIP:
-            acted[_other(action.role)] = signals.now_us
-    return msgspec.structs.replace(state, acted_us=acted), Decision(
+    return _after(state, actions, signals.now_us, rules), Decision(
         actions=tuple(actions), demand=demand, prefill=prefill, decode=decode, note=note
     )
+
+
+def _after(
+    state: ReplanState, actions: Sequence[Action], now_us: float, rules: ReplanRules
+) -> ReplanState:
+    """What was done, and whether an earlier shrinking is regretted."""
+    acted, drained, regrets = {**state.acted_us}, {**state.drained_us}, {**state.regrets}
+    for action in actions:
+        acted[action.role] = now_us
+        grows = action.role if action.kind is Kind.START else None
+        if action.kind is not Kind.START:
+            drained[action.role] = now_us
+        if action.kind is Kind.FLIP:
+            grows = _other(action.role)
+            acted[grows] = now_us
+        if (
+            grows is not None
+            and now_us - drained.pop(grows, -math.inf) < REGRET * rules.patience_us
+        ):
+            regrets[grows] = min(MOST_REGRETS, regrets.get(grows, 0) + 1)
+    return msgspec.structs.replace(state, acted_us=acted, drained_us=drained, regrets=regrets)
+
+
+def _patience_us(state: ReplanState, role: Role, rules: ReplanRules) -> float:
+    return float(rules.patience_us * 2 ** state.regrets.get(role, 0))
 
 
 def expected_demand(state: ReplanState, rules: ReplanRules) -> Demand:
@@ -297,7 +322,7 @@ def _shrink(
         is_moving = pool.starting or pool.draining
         rests = signals.now_us - acted_us >= rules.cooldown_us
         waited_us = signals.now_us - since_us
-        if is_moving or not rests or waited_us < rules.patience_us or pool.ready < 2:
+        if is_moving or not rests or waited_us < _patience_us(state, role, rules) or pool.ready < 2:
             continue
         if _misses(signals, role, rules):
             continue
