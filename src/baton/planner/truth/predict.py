@@ -97,6 +97,7 @@ def deployment_of(case: Case, profiles: Path) -> Deployment:
         growth_tokens=1,
         chunk_grid=1,
         max_preemptions=0,
+        queues_at_worker=True,
         looks_ahead=True,
         recomputes_as_prompt=True,
         keeps_preempted=True,

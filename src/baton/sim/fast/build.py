@@ -122,7 +122,7 @@ def _describe(row: Ints, group: WorkerGroup, num_requests: int) -> None:
     row[c.W_MAX_PREEMPTIONS] = group.max_preemptions
     row[c.W_RESERVES_WHOLE] = policy.reserves_whole_length
     row[c.W_IS_UP], row[c.W_KEEPS] = 1, group.keeps_prefixes
-    row[c.W_KEEPS_PREEMPTED] = group.keeps_preempted
+    row[c.W_KEEPS_PREEMPTED], row[c.W_QUEUES] = group.keeps_preempted, group.queues_at_worker
     row[c.W_LOOKS_AHEAD], row[c.W_RECOMPUTES] = group.looks_ahead, group.recomputes_as_prompt
 
 

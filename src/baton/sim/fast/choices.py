@@ -28,7 +28,8 @@ def choose(s: State, lane: int, worker: Ints) -> int:
     if worker[c.W_HEAD] == 0:
         return int(num_run)
     if policy == c.SARATHI_SERVE:
-        add_cut_prompts(s, lane, worker, num_run, worker[c.W_MAX_TOKENS] - num_run)
+        num_seqs, budget = num_run + worker[c.W_JUST_ENDED], worker[c.W_MAX_TOKENS] - num_run
+        add_cut_prompts(s, lane, worker, num_seqs, budget)
         return int(num_run)
     if policy == c.SARATHI:
         return _sarathi(s, lane, worker, num_run, min(num_decodes, most - 1))

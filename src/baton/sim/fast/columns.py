@@ -116,14 +116,19 @@ W_BUSY_US, W_STEP_US, W_SEQUENCE_US, W_DOWN_UNTIL_US, W_STAGES = range(5)
     W_TAKEN,
     W_KEEPS_PREEMPTED,
     W_RESERVED,
-) = range(41)
-NUM_W_NUMBERS = 41
+    W_QUEUES,
+    W_JUST_FREED,
+    W_JUST_ENDED,
+) = range(44)
+NUM_W_NUMBERS = 44
 """W_PENDING, W_ACTIVE and W_ACCOUNT are the router's own account of tokens, requests and blocks.
 W_NUM_SHORT preempted requests wait for blocks, which nobody new may take. W_RECOMPUTES: rows of a
 preempted answer are prompt rows. W_PEERS_FIRST, W_PEERS_NUM: the workers that step together with
 it. W_STEP_ROWS: of the step that was chosen last. W_IS_CLOSED: nothing new is routed here, whatever
 it has goes on. W_TAKEN: blocks that were ever taken, those of the longest unused first.
-W_RESERVED: prompts and longest answers of its decodes."""
+W_RESERVED: prompts and longest answers of its decodes. W_QUEUES: prompts wait here for their
+blocks. W_JUST_FREED, W_JUST_ENDED: blocks and requests of the step that has just ended: a step
+that was chosen before its end does not know that they are gone."""
 
 # Roles.
 PREFILL, DECODE, MIXED = range(3)

@@ -35,6 +35,10 @@ class WorkerGroup(msgspec.Struct, frozen=True, kw_only=True):
     looks_ahead: bool = False
     """A step is chosen when the one before it begins (vLLM's asynchronous scheduling): who comes
     while a step runs is seen when it ends, and is not in the next one, which is chosen by then."""
+    queues_at_worker: bool = False
+    """Every request goes to its worker at once and waits there for blocks and for a place among
+    `max_num_seqs`, first come first served (an engine with a queue of its own). Else the router
+    holds it until a worker has reserved its blocks."""
     recomputes_as_prompt: bool = False
     """After a preemption, tokens of the answer are computed with the prompt's kernels (vLLM)."""
     keeps_preempted: bool = False

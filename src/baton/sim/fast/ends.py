@@ -100,5 +100,8 @@ def let_go(s: State, number: int, request: int) -> None:
     """Its blocks are free, and the router hears of its end."""
     one, worker = s.requests[request], s.workers[number]
     worker[c.W_FREE] += one[c.R_BLOCKS]
+    if worker[c.W_LOOKS_AHEAD] > 0:
+        worker[c.W_JUST_FREED] += one[c.R_BLOCKS]
+        worker[c.W_JUST_ENDED] += 1
     one[c.R_BLOCKS] = 0
     after(s, s.numbers[c.N_CONTROL_US], c.E_DONE, request, one[c.R_ATTEMPT])

@@ -47,8 +47,9 @@ def admit_prompt(s: State, worker: Ints, request: int) -> bool:
         if one[c.R_BLOCKS] > 0:
             return True
         num_blocks, num_found = num_blocks_for(worker, num_tokens + 1), _num_found(worker, one)
-        if not take_blocks(worker, num_blocks):
+        if num_blocks + worker[c.W_JUST_FREED] > worker[c.W_FREE]:
             return False
+        take_blocks(worker, num_blocks)
         one[c.R_BLOCKS] = num_blocks
         one[c.R_COMPUTED] = num_found * worker[c.W_BLOCK_SIZE]
         worker[c.W_TAKEN] -= num_found

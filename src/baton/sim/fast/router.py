@@ -94,6 +94,8 @@ def can_hold(s: State, worker: Ints, request: int) -> bool:
     """It takes new requests, and has the blocks of this one by the router's account."""
     if not is_open(worker) or worker[c.W_IS_FULL] > 0 or worker[c.W_ROLE] == c.PREFILL:
         return False
+    if worker[c.W_QUEUES] > 0:
+        return True
     if worker[c.W_ACTIVE] >= worker[c.W_MAX_ADMITTED]:
         return False
     num_tokens = s.requests[request, c.R_PROMPT] + s.requests[request, c.R_PRODUCED] + 1
@@ -187,7 +189,10 @@ def reserve(s: State, request: int) -> None:
     growth = left if worker[c.W_RESERVES_WHOLE] > 0 else min(left, max(1, worker[c.W_GROWTH]))
     wanted = min(num_tokens + growth, worker[c.W_NUM_BLOCKS] * worker[c.W_BLOCK_SIZE])
     num_blocks = num_blocks_for(worker, wanted)
-    if worker[c.W_NUM_SHORT] > 0 or not take_blocks(worker, num_blocks):
+    if worker[c.W_QUEUES] > 0:
+        worker[c.W_NUM_SHORT] += 1
+        num_blocks = 0
+    elif worker[c.W_NUM_SHORT] > 0 or not take_blocks(worker, num_blocks):
         after(s, control_us, c.E_DENIED, request, one[c.R_ATTEMPT])
         return
     note_peak(worker)

@@ -67,6 +67,7 @@ def _choose_step(s: State, number: int, lane: int) -> float:
         make_room(s, lane)
     here[c.L_NUM_CHUNKS] = 0
     num_run = choose(s, lane, worker)
+    worker[c.W_JUST_FREED] = worker[c.W_JUST_ENDED] = 0
     if num_run == 0 and here[c.L_NUM_CHUNKS] == 0:
         return -1.0
     num_seen = _seen_by(s, lane, num_run)
