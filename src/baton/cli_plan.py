@@ -66,7 +66,7 @@ def plan(
     safety: Safety = 0.05,
     utilization: Annotated[float, _option("share of a GPU's memory that may be used")] = 0.9,
     kv_tokens: KvTokens = None,
-    seeds: Annotated[str, _option("comma-separated, at least 3")] = "0,1,2",
+    seeds: Annotated[str, _option("comma-separated, at least 3")] = "0,1,2,3,4,5,6",
     every_policy: Every = False,
     explain: Explain = False,
     html_out: Html = None,

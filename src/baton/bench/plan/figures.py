@@ -306,6 +306,7 @@ def _cell_hover(cell: SurfaceCell | None) -> str:
     if cell is None:
         return ""
     return (
-        f"saved {cell.saved_ms:.1f}, exposed {cell.exposed_ms:.1f}, route {cell.route_ms:.1f}, "
-        f"failures {cell.failure_ms:.1f} ms"
+        f"{cell.delta_ms:.1f} [{cell.low_ms:.1f}, {cell.high_ms:.1f}] ms against a safety margin "
+        f"of {cell.safety_ms:.1f}: saved {cell.saved_ms:.1f}, exposed {cell.exposed_ms:.1f}, "
+        f"route {cell.route_ms:.1f}, failures {cell.failure_ms:.1f}"
     )

@@ -80,10 +80,15 @@ class SurfaceCell(msgspec.Struct, frozen=True, kw_only=True):
     load_share: float
     """Of the better arm's goodput."""
     delta_ms: float
+    low_ms: float
+    high_ms: float
+    """Interval of the margin over seeds."""
     saved_ms: float
     exposed_ms: float
     route_ms: float
     failure_ms: float
+    safety_ms: float
+    """What the margin has to exceed."""
     passes: bool
     """TTFT and TPOT of the split meet their targets."""
     enables: bool

@@ -26,8 +26,9 @@ from baton.planner.plan.inputs import Inputs
 from baton.planner.plan.provenance import provenance_of
 from baton.planner.plan.question import QUICK_POLICIES
 from baton.planner.plan.report import arm_report, arm_text, assemble, times
-from baton.planner.plan.result import PlanResult
-from baton.planner.plan.verdict import Outcome, Standing, judge
+from baton.planner.plan.result import FrontierPoint, PlanResult, SurfaceCell
+from baton.planner.plan.sensitivity import surface_of
+from baton.planner.plan.verdict import Outcome, Standing, Verdict, judge
 
 Result = TypeVar("Result")
 SEARCH_SEEDS = 3
@@ -78,40 +79,14 @@ def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
     chosen = _chosen(searches, inputs, ask)
     arms = _each(chosen, lambda arm: _refined(arm, inputs, ask))
     at = _each(arms, lambda arm: _measured(arm, inputs, ask, draws))
-    standings = {
-        name: Standing(text=arm_text(arm), answer=arm.answer, at=at[name])
-        for name, arm in arms.items()
-    }
-    verdict = judge(
-        standings.get("colocated"),
-        standings.get("split"),
-        targets=question.targets,
-        gpus=question.gpus,
-        safety=question.safety,
-        rate_per_s=question.rate_per_s,
-    )
+    verdict = _judged(arms, at, inputs)
     watch.stage(4, STAGES[4])
     rates, curves = _curves(arms, inputs, ask, draws)
+    few = msgspec.structs.replace(ask, seeds=question.seeds[:SEARCH_SEEDS])
     watch.stage(5, STAGES[5])
-    points = frontier(
-        inputs.space,
-        inputs.workload,
-        msgspec.structs.replace(ask, seeds=question.seeds[:SEARCH_SEEDS]),
-        colocated=searches.colocated.arms,
-        split=arms.get("split"),
-        phases=searches.phases,
-        price_per_hour=inputs.system.price_per_hour,
-        say=watch.say,
-    )
-    reports = {
-        name: arm_report(
-            arm,
-            at[name],
-            curves[name].points if name in curves else (),
-            searches.colocated.searched if name == "colocated" else searches.split.searched,
-        )
-        for name, arm in arms.items()
-    }
+    points = _frontier(arms, searches, inputs, few, watch)
+    watch.stage(6, STAGES[6])
+    surface = _surface(arms, at, inputs, few)
     result = assemble(
         inputs,
         ask,
@@ -119,13 +94,52 @@ def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
         version=__version__,
         verdict=verdict,
         provenance=provenance_of(inputs, list(arms.values()), list(at.values())),
-        reports=reports,
+        reports={
+            name: arm_report(
+                arm,
+                at[name],
+                curves[name].points if name in curves else (),
+                searches.colocated.searched if name == "colocated" else searches.split.searched,
+            )
+            for name, arm in arms.items()
+        },
         scales=by_scale(rates, curves, question.targets.attainment) if curves else (),
         frontier=points,
-        surface=(),
+        surface=surface,
     )
     ranked = _ranked(arms, result)
     return Found(result=result, winner=ranked[0], runner_up=ranked[1])
+
+
+def _judged(arms: Mapping[str, Arm], at: Mapping[str, AtRate], inputs: Inputs) -> Verdict:
+    question = inputs.question
+    standings = {
+        name: Standing(text=arm_text(arm), answer=arm.answer, at=at[name])
+        for name, arm in arms.items()
+    }
+    return judge(
+        standings.get("colocated"),
+        standings.get("split"),
+        targets=question.targets,
+        gpus=question.gpus,
+        safety=question.safety,
+        rate_per_s=question.rate_per_s,
+    )
+
+
+def _frontier(
+    arms: Mapping[str, Arm], searches: _Searches, inputs: Inputs, ask: Ask, watch: Watch
+) -> tuple[FrontierPoint, ...]:
+    return frontier(
+        inputs.space,
+        inputs.workload,
+        ask,
+        colocated=searches.colocated.arms,
+        split=arms.get("split"),
+        phases=searches.phases,
+        price_per_hour=inputs.system.price_per_hour,
+        say=watch.say,
+    )
 
 
 def _search(inputs: Inputs, ask: Ask, watch: Watch) -> _Searches:
@@ -217,6 +231,15 @@ def _curves(
         num_requests=max(_enough(arm, inputs, draws) for arm in arms.values()),
     )
     return rates, _each(arms, lambda arm: arm_curve(arm, inputs.workload, rates, sampling))
+
+
+def _surface(
+    arms: Mapping[str, Arm], at: Mapping[str, AtRate], inputs: Inputs, ask: Ask
+) -> tuple[SurfaceCell, ...]:
+    """Of both arms; a split that is missing has no margin."""
+    if len(arms) < 2:
+        return ()
+    return surface_of(arms["colocated"], arms["split"], at["colocated"], inputs, ask)
 
 
 def _ranked(arms: dict[str, Arm], result: PlanResult) -> list[Arm | None]:
