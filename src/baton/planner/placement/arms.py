@@ -8,7 +8,7 @@ from baton.core.ids import Role
 from baton.hardware.parallel import Parallel
 from baton.planner.goodput.answer import GoodputAnswer
 from baton.planner.goodput.find import search
-from baton.planner.placement.ask import NUM_REFINED, Ask, Say, silent
+from baton.planner.placement.ask import Ask, Say, silent
 from baton.planner.placement.deployments import free_topology, paired_topology, split
 from baton.planner.placement.found import COLOCATED, Arm, ArmGroup
 from baton.planner.placement.packing import Instances, Packing, Placed
@@ -16,7 +16,7 @@ from baton.planner.placement.paths import PathLoad, path_loads
 from baton.planner.placement.phases import PhasePlan
 from baton.planner.placement.residency import Residency
 from baton.planner.placement.space import Space
-from baton.planner.placement.waves import in_waves
+from baton.planner.placement.waves import WAVE, in_waves
 from baton.sim.fast.deployment import Deployment, Topology, WorkerGroup
 from baton.sim.fast.workload import FastWorkload
 
@@ -137,9 +137,12 @@ def in_order(arms: Sequence[Arm], ask: Ask) -> list[Arm]:
 
 
 def refined(arms: Sequence[Arm], workload: FastWorkload, ask: Ask, say: Say = silent) -> list[Arm]:
-    """The first few simulated at full length and in order again; behind them the others."""
-    ranked = in_order(arms, ask)
-    first = [one for one in ranked[:NUM_REFINED] if one.goodput_per_s > 0]
+    """Simulated at full length in order, until no rank promises more than was found.
+
+    Ranks are on the high side, so what is left behind them is behind. The refined ones are first.
+    """
+    waiting = [one for one in in_order(arms, ask) if one.goodput_per_s > 0]
+    rest = [one for one in in_order(arms, ask) if not one.goodput_per_s > 0]
     found: list[Arm] = []
 
     def run(arm: Arm) -> GoodputAnswer:
@@ -149,8 +152,15 @@ def refined(arms: Sequence[Arm], workload: FastWorkload, ask: Ask, say: Say = si
         found.append(msgspec.structs.replace(arm, cell=answer, is_refined=True))
         say(f"{found[-1]}: {found[-1].answer}")
 
-    in_waves(first, run, after)
-    return [*in_order(found, ask), *ranked[len(first) :]]
+    while waiting and (not found or _promises(waiting[0], found, ask)):
+        wave, waiting = waiting[:WAVE], waiting[WAVE:]
+        in_waves(wave, run, after)
+    return [*in_order(found, ask), *waiting, *rest]
+
+
+def _promises(arm: Arm, found: Sequence[Arm], ask: Ask) -> bool:
+    best = max(ask.value(one.goodput_per_s, one.num_gpus) for one in found)
+    return ask.value(arm.goodput_per_s, arm.num_gpus) > best
 
 
 def residency_of(space: Space, groups: Sequence[ArmGroup]) -> Residency:

@@ -31,8 +31,6 @@ WHOLE_BUDGETS = (2048, 8192)
 
 RANKING_RESIDENCES = 4.0
 RANKING_REQUESTS = 1000
-NUM_REFINED = 3
-"""Deployments of one kind that are simulated at full length, those that ranked first."""
 
 
 class Objective(StrEnum):
