@@ -130,7 +130,7 @@ def compiled_answer(fleet: f.Fleet, code: int, names: list[str]) -> tuple:
         return ("wait",)
     if code != f.ROUTED:
         return "tpot_slo" if code == f.MISSES_TPOT else "ttft_slo", *clocks[:2]
-    prefill, decode, owner, num_blocks = fleet.counts[f.CHOSEN_PREFILL : f.RECENT_NEXT]
+    prefill, decode, owner, num_blocks = fleet.counts[f.CHOSEN_PREFILL :]
     fetch = (names[owner], num_blocks) if owner >= 0 else None
     return names[prefill], names[decode], fetch, *clocks
 

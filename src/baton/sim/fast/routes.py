@@ -64,11 +64,6 @@ def uses_cache(code: int) -> bool:
     return code >= LOCAL_CACHE
 
 
-def uses_rates(code: int) -> bool:
-    """It predicts clocks from what `routes_rates` has learned."""
-    return code == LOAD_BALANCE or code >= LOCAL_CACHE
-
-
 def draws(seed: int, num_requests: int) -> Ints:
     """A number for each request, for `Question.draw`: equal seeds give equal numbers."""
     return np.random.default_rng(seed).integers(0, 1 << 62, num_requests)

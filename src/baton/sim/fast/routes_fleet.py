@@ -36,15 +36,13 @@ DRAW, NUM_TOKENS, NUM_OUTPUT, BLOCK_SIZE, NUM_LAYERS, IS_LAYERED, MAY_FETCH = ra
 PREFILL_TURN, DECODE_TURN = 7, 8
 HAS_MIXED, NUM_SOURCES, NUM_DECODES, BEST_OWNER, BEST_BLOCKS = range(9, 14)
 CHOSEN_PREFILL, CHOSEN_DECODE, FETCH_OWNER, FETCH_BLOCKS = range(14, 18)
-RECENT_NEXT, RECENT_NUM, RECENT_SUM, RECENT = range(18, 22)
-NUM_COUNTS = RECENT + 64
+NUM_COUNTS = 18
 """Blocks are those of the prompt's prefixes. NUM_OUTPUT is what is expected of an answer. The first
 FETCH_BLOCKS blocks of FETCH_OWNER (-1: nobody) are copied to the prefill worker first."""
 # Entries of `values`: the question, and the answer.
 TOKEN_NBYTES, BYTES_PER_US, OVERHEAD_US, TTFT_SLO_US, TPOT_SLO_US, THRESHOLD = range(6)
 CHOSEN_TTFT_US, CHOSEN_TPOT_US, CHOSEN_PRICE = range(6, 9)
 NUM_VALUES = 9
-NUM_METERS = 14
 # Roles.
 PREFILL, DECODE, MIXED = range(3)
 # How a question is answered.
@@ -60,8 +58,6 @@ class Fleet(NamedTuple):
     clocks: Floats
     counts: Ints
     values: Floats
-    meters: Floats
-    """What `routes_rates` learns of each worker."""
 
 
 def make_fleet(roles: list[int], ranks: list[int] | None = None) -> Fleet:
@@ -72,7 +68,6 @@ def make_fleet(roles: list[int], ranks: list[int] | None = None) -> Fleet:
         clocks=np.zeros((num_workers, NUM_CLOCKS), np.float64),
         counts=np.zeros(NUM_COUNTS, np.int64),
         values=np.zeros(NUM_VALUES, np.float64),
-        meters=np.zeros((num_workers, NUM_METERS), np.float64),
     )
     fleet.loads[:, ROLE] = roles
     fleet.loads[:, IS_UP] = fleet.loads[:, CAN_HOLD] = 1
