@@ -9,10 +9,13 @@ from baton.errors import ConfigError
 from baton.hardware.evaluate import stack
 from baton.policy.batching.policies import POLICIES
 from baton.sim.fast import columns as c
+from baton.sim.fast.build_extras import build_extras
 from baton.sim.fast.deployment import Deployment, WorkerGroup
+from baton.sim.fast.extras import Extras
 from baton.sim.fast.gaps import NUM_BINS
 from baton.sim.fast.network import make_network
 from baton.sim.fast.network_state import Network
+from baton.sim.fast.routes import route_code
 from baton.sim.fast.state import Floats, Ints, State
 from baton.sim.fast.workload import FastWorkload
 
@@ -26,7 +29,7 @@ def workers_of(deployment: Deployment) -> list[WorkerGroup]:
     return [group for group in deployment.groups for _ in range(group.num_workers)]
 
 
-def build(deployment: Deployment, workload: FastWorkload) -> tuple[State, Network]:
+def build(deployment: Deployment, workload: FastWorkload) -> tuple[State, Network, Extras | None]:
     """Nobody has arrived, and everybody is idle."""
     num_requests = len(workload)
     if num_requests == 0:
@@ -41,6 +44,7 @@ def build(deployment: Deployment, workload: FastWorkload) -> tuple[State, Networ
     furthest = max(g.growth_tokens + 2 * g.block_size + 2 for g in groups)
     growing = 1 << math.ceil(math.log2(furthest))
     margin = 8 * (int(workers[:, c.W_MAX_ADMITTED].max()) + most_chunks) + 64
+    num_events = _HEAP + 2 * margin + 2 * len(deployment.failures)
     numbers, counts = _globals(deployment, num_requests, margin)
     state = State(
         request_us=request_us,
@@ -53,14 +57,16 @@ def build(deployment: Deployment, workload: FastWorkload) -> tuple[State, Networ
         growing=np.zeros((num_lanes, 2 * growing), np.int64),
         chunks=np.zeros((num_lanes, most_chunks, 2), np.int64),
         chunk_rows=np.zeros((2, most_chunks), np.float64),
-        event_us=np.zeros(_HEAP + 2 * margin, np.float64),
-        events=np.zeros((_HEAP + 2 * margin, 4), np.int64),
+        event_us=np.zeros(num_events, np.float64),
+        events=np.zeros((num_events, 4), np.int64),
         numbers=numbers,
         counts=counts,
         gaps=np.zeros(NUM_BINS, np.int64),
         curves=curves,
     )
-    return state, make_network(deployment.topology, len(groups), num_requests)
+    network = make_network(deployment.topology, len(groups), num_requests)
+    _set_failures(state, deployment)
+    return state, network, build_extras(deployment, workload, state)
 
 
 def _requests(workload: FastWorkload) -> tuple[Floats, Ints]:
@@ -126,6 +132,16 @@ def _describe(row: Ints, group: WorkerGroup, num_requests: int) -> None:
     row[c.W_LOOKS_AHEAD], row[c.W_RECOMPUTES] = group.looks_ahead, group.recomputes_as_prompt
 
 
+def _set_failures(state: State, deployment: Deployment) -> None:
+    """As the first events; in order of time they are a heap already."""
+    moments = [(one.at_us, c.E_DOWN, one.worker) for one in deployment.failures]
+    moments += [(one.at_us + one.down_us, c.E_UP, one.worker) for one in deployment.failures]
+    for number, (at_us, kind, worker) in enumerate(sorted(moments), start=1):
+        state.event_us[number] = at_us
+        state.events[number] = (number, kind, worker, 0)
+    state.counts[c.C_HEAP] = state.counts[c.C_SEQUENCE] = len(moments)
+
+
 def _globals(deployment: Deployment, num_requests: int, margin: int) -> tuple[Floats, Ints]:
     numbers, counts = np.zeros(c.NUM_N, np.float64), np.zeros(c.NUM_C, np.int64)
     delays, handoff = deployment.delays, deployment.handoff
@@ -141,4 +157,9 @@ def _globals(deployment: Deployment, num_requests: int, margin: int) -> tuple[Fl
     counts[c.C_NUM_OPEN] = num_requests
     counts[c.C_MAX_WAITING] = deployment.max_waiting
     counts[c.C_MARGIN] = margin
+    numbers[c.N_TTFT_SLO_US] = deployment.ttft_slo_us
+    numbers[c.N_TPOT_SLO_US] = deployment.tpot_slo_us
+    counts[c.C_ROUTE] = route_code(deployment.route)
+    if deployment.spill is not None:
+        counts[c.C_SPILL] = max(1, deployment.spill.pending_tokens)
     return numbers, counts

@@ -6,6 +6,7 @@ latest, are passed over.
 
 from baton.compiled import compiled
 from baton.sim.fast import columns as c
+from baton.sim.fast.extras import Extras
 from baton.sim.fast.prompts import (
     add_chunk,
     add_cut_prompts,
@@ -16,12 +17,13 @@ from baton.sim.fast.prompts import (
     num_missing,
     token_budget,
 )
-from baton.sim.fast.state import Ints, State
+from baton.sim.fast.state import State
 
 
 @compiled
-def choose(s: State, lane: int, worker: Ints) -> int:
+def choose(s: State, x: Extras | None, number: int, lane: int) -> int:
     """Chunks into the lane, and how many of its decodes run."""
+    worker = s.workers[number]
     policy, num_decodes = worker[c.W_POLICY], s.lanes[lane, c.L_NUM_DECODES]
     most = min(worker[c.W_MAX_SEQS], worker[c.W_MAX_TOKENS])
     num_run = min(num_decodes, most)
@@ -29,32 +31,33 @@ def choose(s: State, lane: int, worker: Ints) -> int:
         return int(num_run)
     if policy == c.SARATHI_SERVE:
         num_seqs, budget = num_run + worker[c.W_JUST_ENDED], worker[c.W_MAX_TOKENS] - num_run
-        add_cut_prompts(s, lane, worker, num_seqs, budget)
+        add_cut_prompts(s, x, number, lane, num_seqs, budget)
         return int(num_run)
     if policy == c.SARATHI:
-        return _sarathi(s, lane, worker, num_run, min(num_decodes, most - 1))
+        return _sarathi(s, x, number, lane, num_run, min(num_decodes, most - 1))
     if policy == c.DECODE_FIRST:
         if num_run == 0:
-            add_whole_prompts(s, lane, worker)
+            add_whole_prompts(s, x, number, lane)
         return int(num_run)
     if policy == c.PREFILL_FIRST:
-        add_whole_prompts(s, lane, worker)
+        add_whole_prompts(s, x, number, lane)
         return int(0 if s.lanes[lane, c.L_NUM_CHUNKS] > 0 else num_run)
     if policy == c.PHASE_PURE:
-        return _phase_pure(s, lane, worker, num_run)
+        return _phase_pure(s, x, number, lane, num_run)
     if policy == c.TOKEN_BUDGET:
-        return token_budget(s, lane, worker, num_run)
+        return token_budget(s, x, number, lane, num_run)
     if policy == c.ORCA:
-        add_reserved_prompts(s, lane, worker, num_run)
+        add_reserved_prompts(s, x, number, lane, num_run)
     elif num_run == 0:  # static: a new batch when nobody of the last one is left
-        add_whole_prompts(s, lane, worker)
+        add_whole_prompts(s, x, number, lane)
     return int(num_run)
 
 
 @compiled
-def _sarathi(s: State, lane: int, worker: Ints, alone: int, beside: int) -> int:
+def _sarathi(s: State, x: Extras | None, number: int, lane: int, alone: int, beside: int) -> int:
     """One chunk of one prompt, and the decodes that fit beside it."""
-    link, _ = next_prompt(s, worker, worker[c.W_HEAD], False)
+    worker = s.workers[number]
+    link, _ = next_prompt(s, x, number, worker[c.W_HEAD], False)
     if link == 0:
         return alone
     num_rows = cut(s, worker, link - 1, worker[c.W_MAX_TOKENS] - beside)
@@ -63,16 +66,17 @@ def _sarathi(s: State, lane: int, worker: Ints, alone: int, beside: int) -> int:
 
 
 @compiled
-def _phase_pure(s: State, lane: int, worker: Ints, num_run: int) -> int:
+def _phase_pure(s: State, x: Extras | None, number: int, lane: int, num_run: int) -> int:
     """Prompts alone or decodes alone, in turns where there are both."""
+    worker = s.workers[number]
     if s.lanes[lane, c.L_NUM_PASSED] > 0 and num_run > 0:
         return num_run
-    link, _ = next_prompt(s, worker, worker[c.W_HEAD], False)
+    link, _ = next_prompt(s, x, number, worker[c.W_HEAD], False)
     if link == 0:
         return num_run
     num_rows = cut(s, worker, link - 1, worker[c.W_MAX_TOKENS])
     if num_rows < num_missing(s, link - 1):
         add_chunk(s, lane, link - 1, num_rows)
     else:
-        add_whole_prompts(s, lane, worker)
+        add_whole_prompts(s, x, number, lane)
     return 0

@@ -15,10 +15,11 @@ Links between rows are index + 1, so that 0 is nobody.
     R_TOKEN_US,
     R_PUBLISHED_US,
     R_NOTICED_US,
-) = range(9)
+    R_DUE_US,
+) = range(10)
 """R_TOKEN_US is when its latest token was drawn, at its worker; R_NOTICED_US when its router saw
 it."""
-NUM_R_TIMES = 9
+NUM_R_TIMES = 10
 
 # Requests: numbers.
 (
@@ -56,18 +57,36 @@ NUM_R_TIMES = 9
     R_NEEDS_MOVE,
     R_KEPT,
     R_KEPT_MARK,
-) = range(34)
-NUM_R_NUMBERS = 34
+    R_CHAIN,
+    R_CHAINED,
+    R_SOURCE_CHAIN,
+    R_SOURCE_CHAINED,
+    R_REUSED,
+    R_PAIRS,
+    R_TOKENS,
+    R_FETCH,
+    R_FETCH_BLOCKS,
+    R_FETCH_CHAIN,
+    R_OPEN_NEXT,
+    R_OPEN_PREVIOUS,
+    R_IS_OPEN,
+    R_FETCH_FOUND,
+    R_FETCH_OWNER,
+    R_OWNER_CHAIN,
+) = range(50)
+NUM_R_NUMBERS = 50
 """R_BOUND is the longest answer that its client lets through, the only thing that policies know of
 R_OUTPUT. R_BASE: tokens less the lane's counter; it leaves at the counter R_FINISH, and needs its
 first block beyond R_BLOCKS at R_GROW. R_PENDING and R_ACCOUNT are what the router has on its
 accounts for it: rows at its prefill worker, blocks at its decode worker. R_KEPT: whole blocks that
-it gave back when it was preempted; the last one is lost once W_TAKEN is beyond R_KEPT_MARK."""
+it gave back when it was preempted; the last one is lost once W_TAKEN is beyond R_KEPT_MARK.
+R_CHAIN and R_CHAINED: the prefix that it shares at its decode worker, and how many hash blocks of
+it; R_SOURCE_... at its prefill worker. R_REUSED: prompt rows that its route expects to be there."""
 
 # Where a request is.
-AWAY, WAITING, ROUTED, QUEUED, MOVING, DECODING, HELD, ENDED = range(8)
-"""Not here yet; at the router; between router and worker; among a worker's prompts; its K/V is
-under way; in a lane; finished, and held for its batch; over."""
+AWAY, WAITING, FETCHING, ROUTED, QUEUED, MOVING, DECODING, ENDED = range(8)
+"""Not here yet; at the router; there, while a prefix is copied for it; between router and worker;
+among a worker's prompts; its K/V is under way; in a lane; over."""
 
 # Workers: times.
 W_BUSY_US, W_STEP_US, W_SEQUENCE_US, W_DOWN_UNTIL_US, W_STAGES = range(5)
@@ -116,11 +135,16 @@ W_BUSY_US, W_STEP_US, W_SEQUENCE_US, W_DOWN_UNTIL_US, W_STAGES = range(5)
     W_TAKEN,
     W_KEEPS_PREEMPTED,
     W_RESERVED,
+    W_PER_HASH,
+    W_PAIRS,
+    W_TOKENS,
+    W_IS_MIXED,
+    W_NUM_DOWN,
     W_QUEUES,
     W_JUST_FREED,
     W_JUST_ENDED,
-) = range(44)
-NUM_W_NUMBERS = 44
+) = range(49)
+NUM_W_NUMBERS = 49
 """W_PENDING, W_ACTIVE and W_ACCOUNT are the router's own account of tokens, requests and blocks.
 W_NUM_SHORT preempted requests wait for blocks, which nobody new may take. W_RECOMPUTES: rows of a
 preempted answer are prompt rows. W_PEERS_FIRST, W_PEERS_NUM: the workers that step together with
@@ -128,7 +152,10 @@ it. W_STEP_ROWS: of the step that was chosen last. W_IS_CLOSED: nothing new is r
 it has goes on. W_TAKEN: blocks that were ever taken, those of the longest unused first.
 W_RESERVED: prompts and longest answers of its decodes. W_QUEUES: prompts wait here for their
 blocks. W_JUST_FREED, W_JUST_ENDED: blocks and requests of the step that has just ended: a step
-that was chosen before its end does not know that they are gone."""
+that was chosen before its end does not know that they are gone. W_PER_HASH: blocks of a hash block,
+0 where none is kept. W_PAIRS, W_TOKENS: causal pairs that wait, and tokens that decode here or
+will, by the router's account. W_IS_MIXED: it serves the other phase too, borrowed. W_NUM_DOWN:
+failures that are not over."""
 
 # Roles.
 PREFILL, DECODE, MIXED = range(3)
@@ -185,24 +212,25 @@ POLICY_CODES = {
 
 # Events.
 (
-    E_ROUTER,
-    E_RESERVE,
-    E_PREFILL,
     E_STEP,
     E_STAGE,
+    E_RESERVE,
+    E_PREFILL,
     E_PUBLISH,
-    E_KNOWN,
     E_RELEASE,
+    E_ROUTER,
+    E_KNOWN,
     E_DONE,
     E_DENIED,
+    E_FETCHED,
+    E_HEARTBEAT,
     E_DOWN,
     E_UP,
-    E_HEARTBEAT,
-) = range(13)
-"""A request reaches the router, its reservation the decode worker, its prompt the prefill worker;
-a step ends, a first stage is free; K/V is complete at the decode worker, the router hears of it,
-the prefill worker may forget it; the router hears of an end, or of a denial; a worker dies, or is
-back; a worker tells the router how it is."""
+) = range(14)
+"""A step ends, a first stage is free. At a worker: a request asks for room to decode, its prompt
+comes, its K/V is complete, its other copy may go. At the router, from E_ROUTER on: a request
+arrives, its prompt is known to be computed, its end, a denial, a prefix that was copied. From
+E_HEARTBEAT on, of a worker: it tells how it is, it dies, it lives."""
 
 # Events: columns.
 V_SEQUENCE, V_KIND, V_ID, V_ATTEMPT = range(4)
@@ -217,8 +245,10 @@ V_SEQUENCE, V_KIND, V_ID, V_ATTEMPT = range(4)
     N_LATENCY_US,
     N_TOKEN_NBYTES,
     N_HEARTBEAT_US,
-) = range(8)
-NUM_N = 8
+    N_TTFT_SLO_US,
+    N_TPOT_SLO_US,
+) = range(10)
+NUM_N = 10
 
 # Counts of the whole simulation.
 (
@@ -240,13 +270,30 @@ NUM_N = 8
     C_RESTARTED,
     C_LOST_STEPS,
     C_MARGIN,
-) = range(18)
-NUM_C = 18
+    C_PER_HASH,
+    C_ROUTE,
+    C_NUM_ENDS,
+    C_NUM_RUNNING,
+    C_OPEN_HEAD,
+    C_OPEN_TAIL,
+    C_MISSED_TTFT,
+    C_MISSED_TPOT,
+    C_FETCHED,
+    C_SPILL,
+    C_BORROWED,
+    C_RETURNED,
+) = range(30)
+NUM_C = 30
 COUNTERS = {
     "preemptions": C_PREEMPTIONS,
     "denied_reservations": C_DENIED,
     "restarted": C_RESTARTED,
     "lost_steps": C_LOST_STEPS,
+    "rejected_ttft": C_MISSED_TTFT,
+    "rejected_tpot": C_MISSED_TPOT,
+    "fetched_tokens": C_FETCHED,
+    "borrowed": C_BORROWED,
+    "returned": C_RETURNED,
 }
 """What is reported by name."""
 

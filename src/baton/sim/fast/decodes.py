@@ -9,7 +9,7 @@ one every block size further on.
 from baton.compiled import compiled
 from baton.sim.fast import columns as c
 from baton.sim.fast.queues import push_back, unlink
-from baton.sim.fast.state import State
+from baton.sim.fast.state import Ints, State
 
 
 @compiled
@@ -26,12 +26,19 @@ def join_lane(s: State, lane: int, request: int) -> None:
     longest = worker[c.W_NUM_BLOCKS] * worker[c.W_BLOCK_SIZE] + 1
     last = min(one[c.R_PROMPT] + one[c.R_OUTPUT], longest)
     one[c.R_FINISH] = counter + max(1, last - num_tokens)
-    one[c.R_GROW] = one[c.R_BLOCKS] * worker[c.W_BLOCK_SIZE] + 1 - one[c.R_BASE]
+    one[c.R_GROW] = _num_slots(s, worker, one) + 1 - one[c.R_BASE]
     here[c.L_NUM_DECODES] += 1
     here[c.L_NUM_SEEN] += num_tokens
     worker[c.W_RESERVED] += one[c.R_PROMPT] + one[c.R_BOUND]
     push_back(s.requests, here, c.L_HEAD, request)
     _enter_wheel(s, lane, request)
+
+
+@compiled
+def _num_slots(s: State, worker: Ints, one: Ints) -> int:
+    """Tokens that fit into its own blocks and the prefix that it shares."""
+    shared = one[c.R_CHAINED] * s.counts[c.C_PER_HASH]
+    return int(one[c.R_BLOCKS] * worker[c.W_BLOCK_SIZE] + shared)
 
 
 @compiled
@@ -113,8 +120,7 @@ def pass_over(s: State, request: int) -> int:
     one[c.R_JOINED] = here[c.L_COUNTER] + 1
     one[c.R_BASE] -= 1
     one[c.R_FINISH] += 1
-    block_size = s.workers[here[c.L_WORKER], c.W_BLOCK_SIZE]
-    one[c.R_GROW] = one[c.R_BLOCKS] * block_size + 1 - one[c.R_BASE]
+    one[c.R_GROW] = _num_slots(s, s.workers[here[c.L_WORKER]], one) + 1 - one[c.R_BASE]
     _enter_wheel(s, lane, request)
     here[c.L_NUM_SEEN] -= 1  # the step adds one for every decode
     return int(num_tokens)

@@ -36,7 +36,7 @@ class ElasticSimulation(Simulation):
         """It takes requests from now on; those that wait for a route are asked again."""
         self._state.workers[worker, c.W_IS_CLOSED] = 0
         self._state.numbers[c.N_NOW_US] = max(self._state.numbers[c.N_NOW_US], now_us)
-        route_waiting(self._state)
+        route_waiting(self._state, self._network, self._extras)
 
     def close(self, worker: int) -> None:
         """Nothing new is routed there; what it has goes on."""

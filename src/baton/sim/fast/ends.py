@@ -4,7 +4,9 @@ from baton.compiled import compiled
 from baton.sim.fast import columns as c
 from baton.sim.fast.decodes import join_lane
 from baton.sim.fast.events import after
+from baton.sim.fast.extras import Extras
 from baton.sim.fast.gaps import count_gap
+from baton.sim.fast.kept import drop_chain
 from baton.sim.fast.queues import push_back
 from baton.sim.fast.result import End
 from baton.sim.fast.state import State
@@ -42,11 +44,11 @@ def _at_client(s: State) -> float:
 
 
 @compiled
-def go_on(s: State, number: int, request: int) -> None:
+def go_on(s: State, x: Extras | None, number: int, request: int) -> None:
     """After a token from a prompt: decode in the emptiest lane of this worker, or end."""
     one, worker = s.requests[request], s.workers[number]
     if one[c.R_PRODUCED] >= one[c.R_OUTPUT]:
-        finish(s, number, request)
+        finish(s, x, number, request)
         return
     if worker[c.W_POLICY] == c.STATIC and one[c.R_PHASE] == c.MOVING:
         # It waits for the next batch, with one row to run.
@@ -61,7 +63,7 @@ def go_on(s: State, number: int, request: int) -> None:
 
 
 @compiled
-def finish(s: State, number: int, request: int) -> None:
+def finish(s: State, x: Extras | None, number: int, request: int) -> None:
     """Its last token was drawn."""
     one = s.requests[request]
     s.request_us[request, c.R_LAST_US] = _at_client(s)
@@ -70,7 +72,7 @@ def finish(s: State, number: int, request: int) -> None:
         lane = s.workers[number, c.W_FIRST_LANE]
         one[c.R_NEXT], s.lanes[lane, c.L_HELD] = s.lanes[lane, c.L_HELD], request + 1
     else:
-        let_go(s, number, request)
+        let_go(s, x, number, request)
 
 
 @compiled
@@ -84,24 +86,25 @@ def queue_up(s: State, number: int, request: int) -> None:
 
 
 @compiled
-def release_held(s: State, number: int) -> None:
+def release_held(s: State, x: Extras | None, number: int) -> None:
     """A static batch is over: whoever finished before its last member goes with it."""
     lane = s.workers[number, c.W_FIRST_LANE]
     link = s.lanes[lane, c.L_HELD]
     s.lanes[lane, c.L_HELD] = 0
     while link > 0:
         following = s.requests[link - 1, c.R_NEXT]
-        let_go(s, number, link - 1)
+        let_go(s, x, number, link - 1)
         link = following
 
 
 @compiled
-def let_go(s: State, number: int, request: int) -> None:
+def let_go(s: State, x: Extras | None, number: int, request: int) -> None:
     """Its blocks are free, and the router hears of its end."""
     one, worker = s.requests[request], s.workers[number]
     worker[c.W_FREE] += one[c.R_BLOCKS]
     if worker[c.W_LOOKS_AHEAD] > 0:
         worker[c.W_JUST_FREED] += one[c.R_BLOCKS]
         worker[c.W_JUST_ENDED] += 1
-    one[c.R_BLOCKS] = 0
+    drop_chain(x, number, one[c.R_CHAIN])
+    one[c.R_BLOCKS] = one[c.R_CHAIN] = one[c.R_CHAINED] = 0
     after(s, s.numbers[c.N_CONTROL_US], c.E_DONE, request, one[c.R_ATTEMPT])

@@ -4,6 +4,9 @@ from baton.compiled import compiled
 from baton.sim.fast import columns as c
 from baton.sim.fast.ends import draw_token, go_on
 from baton.sim.fast.events import after
+from baton.sim.fast.extras import Extras
+from baton.sim.fast.fetches import fetch_sent
+from baton.sim.fast.kept import drop_chain, name_at_decode, name_at_source
 from baton.sim.fast.network import release, release_layers, start_flow
 from baton.sim.fast.network_state import Network
 from baton.sim.fast.queues import unlink
@@ -54,12 +57,13 @@ def release_chunks(s: State, net: Network, lane: int, start_us: float, end_us: f
 
 
 @compiled
-def prompt_prefilled(s: State, net: Network, request: int) -> None:
+def prompt_prefilled(s: State, net: Network, x: Extras | None, request: int) -> None:
     """Its last row is computed, its token drawn: whatever has not left may leave now."""
     one, now_us = s.requests[request], s.numbers[c.N_NOW_US]
     unlink(s.requests, s.workers[one[c.R_PREFILL]], c.W_HEAD, request)
     s.request_us[request, c.R_PREFILLED_US] = now_us
     one[c.R_PHASE] = c.MOVING
+    name_at_source(s, x, request)
     if one[c.R_NEEDS_MOVE] == 0 or one[c.R_FLOW] < 0:
         after(s, s.numbers[c.N_CONTROL_US], c.E_PUBLISH, request, one[c.R_ATTEMPT])
     elif one[c.R_FLOW] == 0:
@@ -71,6 +75,9 @@ def prompt_prefilled(s: State, net: Network, request: int) -> None:
 def flow_finished(s: State, request: int) -> None:
     """Its last byte was sent; it is published once its prompt's end is known too."""
     one = s.requests[request]
+    if one[c.R_PHASE] == c.FETCHING:
+        fetch_sent(s, request)
+        return
     one[c.R_FLOW] = -1
     latency_us = s.numbers[c.N_LATENCY_US]
     s.request_us[request, c.R_MOVED_US] = s.numbers[c.N_NOW_US] + latency_us
@@ -80,19 +87,23 @@ def flow_finished(s: State, request: int) -> None:
 
 
 @compiled
-def publish(s: State, request: int) -> None:
+def publish(s: State, x: Extras | None, request: int) -> None:
     """The decode worker owns it now: its token goes to the client, its other copy may go."""
     one, control_us = s.requests[request], s.numbers[c.N_CONTROL_US]
     after(s, control_us, c.E_KNOWN, request, one[c.R_ATTEMPT])
     after(s, control_us, c.E_RELEASE, request, one[c.R_ATTEMPT])
     one[c.R_AT_PREFILL] = 0
+    s.request_us[request, c.R_PUBLISHED_US] = s.numbers[c.N_NOW_US]
+    if s.counts[c.C_ONLY_MISSING] > 0:
+        name_at_decode(s, x, one[c.R_DECODE], request)
     draw_token(s, request)
-    go_on(s, one[c.R_DECODE], request)
+    go_on(s, x, one[c.R_DECODE], request)
 
 
 @compiled
-def release_source(s: State, request: int) -> None:
+def release_source(s: State, x: Extras | None, request: int) -> None:
     """The prefill worker may forget it."""
     one = s.requests[request]
     s.workers[one[c.R_PREFILL], c.W_FREE] += one[c.R_SOURCE_BLOCKS]
-    one[c.R_SOURCE_BLOCKS] = 0
+    drop_chain(x, one[c.R_PREFILL], one[c.R_SOURCE_CHAIN])
+    one[c.R_SOURCE_BLOCKS] = one[c.R_SOURCE_CHAIN] = one[c.R_SOURCE_CHAINED] = 0

@@ -4,25 +4,24 @@ import math
 
 from baton.compiled import compiled
 from baton.sim.fast import columns as c
+from baton.sim.fast.accounts import forget, forget_prefill
+from baton.sim.fast.admission import leave_open
 from baton.sim.fast.events import after, take_next
+from baton.sim.fast.extras import Extras
+from baton.sim.fast.failures import come_up, go_down
+from baton.sim.fast.fetches import end_fetch
 from baton.sim.fast.handoff import flow_finished, publish, release_source
 from baton.sim.fast.network import advance, next_us
 from baton.sim.fast.network_state import Network
-from baton.sim.fast.router import (
-    arrive,
-    denied,
-    enqueue,
-    forget,
-    forget_prefill,
-    reserve,
-    route_waiting,
-)
+from baton.sim.fast.questions import note_end
+from baton.sim.fast.reservations import enqueue, reserve
+from baton.sim.fast.router import arrive, denied, route_waiting, wait
 from baton.sim.fast.state import State
 from baton.sim.fast.steps import end_step, kick
 
 
 @compiled
-def run_until(s: State, net: Network, stop_us: float) -> int:
+def run_until(s: State, net: Network, x: Extras | None, stop_us: float) -> int:
     """Everything that happens by then; why it returned."""
     num_requests, room = s.requests.shape[0], s.event_us.shape[0] - s.counts[c.C_MARGIN]
     while s.counts[c.C_NUM_OPEN] > 0:
@@ -46,9 +45,9 @@ def run_until(s: State, net: Network, stop_us: float) -> int:
         elif event_us <= at_us:
             take_next(s)
             event = s.events[0]
-            worker = _happen(s, net, event[c.V_KIND], event[c.V_ID], event[c.V_ATTEMPT])
+            worker = _happen(s, net, x, event[c.V_KIND], event[c.V_ID], event[c.V_ATTEMPT])
             if worker >= 0:
-                kick(s, net, worker)
+                kick(s, net, x, worker)
         else:
             s.counts[c.C_ARRIVED] += 1
             after(s, s.numbers[c.N_IN_US], c.E_ROUTER, arrived, 0)
@@ -56,55 +55,72 @@ def run_until(s: State, net: Network, stop_us: float) -> int:
 
 
 @compiled
-def _happen(s: State, net: Network, kind: int, number: int, attempt: int) -> int:
+def _happen(s: State, net: Network, x: Extras | None, kind: int, number: int, attempt: int) -> int:
     """The worker that may have work now; -1 for none."""
+    worker, is_routing = -1, False
     if kind == c.E_STEP:
         worker = s.lanes[number, c.L_WORKER]
         if s.workers[worker, c.W_LIFE] != attempt:
             return -1
-        end_step(s, net, number)
-        return int(worker)
-    if kind == c.E_STAGE:
-        return number
-    if kind == c.E_HEARTBEAT:
-        s.workers[number, c.W_IS_FULL] = 0
-        route_waiting(s)
-        return -1
-    if s.requests[number, c.R_ATTEMPT] != attempt:
-        return -1
-    return _happen_to(s, kind, number)
-
-
-@compiled
-def _happen_to(s: State, kind: int, request: int) -> int:
-    """Something happens to a request."""
-    one, worker = s.requests[request], -1
-    if kind == c.E_PREFILL:
-        enqueue(s, request)
-        worker = one[c.R_PREFILL]
-    elif kind == c.E_PUBLISH:
-        publish(s, request)
-        worker = one[c.R_DECODE]
-    elif kind == c.E_RELEASE:
-        release_source(s, request)
-        worker = one[c.R_PREFILL]
-    elif kind == c.E_RESERVE:
-        reserve(s, request)
-    elif kind == c.E_KNOWN:
-        forget_prefill(s, request)
-    else:
-        _happen_at_router(s, kind, request)
+        end_step(s, net, x, number)
+    elif kind == c.E_STAGE:
+        worker = number
+    elif kind >= c.E_HEARTBEAT:
+        is_routing = True
+        _happen_to_worker(s, net, x, kind, number)
+    elif s.requests[number, c.R_ATTEMPT] == attempt:
+        if kind >= c.E_ROUTER:
+            is_routing = _happen_at_router(s, x, kind, number)
+        else:
+            worker = _happen_to(s, x, kind, number)
+    if is_routing:
+        route_waiting(s, net, x)
     return int(worker)
 
 
 @compiled
-def _happen_at_router(s: State, kind: int, request: int) -> None:
-    is_free = True
+def _happen_to(s: State, x: Extras | None, kind: int, request: int) -> int:
+    """Something happens to a request at a worker, which may have work then."""
+    one = s.requests[request]
+    if kind == c.E_RESERVE:
+        reserve(s, x, request)
+    elif kind == c.E_PREFILL:
+        enqueue(s, request)
+        return int(one[c.R_PREFILL])
+    elif kind == c.E_PUBLISH:
+        publish(s, x, request)
+        return int(one[c.R_DECODE])
+    else:
+        release_source(s, x, request)
+        return int(one[c.R_PREFILL])
+    return -1
+
+
+@compiled
+def _happen_at_router(s: State, x: Extras | None, kind: int, request: int) -> bool:
+    """The router hears something; whether others may be routed now."""
     if kind == c.E_ROUTER:
-        is_free = arrive(s, request)
-    elif kind == c.E_DONE:
+        return arrive(s, request)
+    if kind == c.E_KNOWN:
+        forget_prefill(s, request)
+        return False
+    if kind == c.E_DONE:
         forget(s, request)
+        leave_open(s, request)
+        note_end(s, x, request)
     elif kind == c.E_DENIED:
         denied(s, request)
-    if is_free:
-        route_waiting(s)
+    else:
+        end_fetch(s, x, request)
+        wait(s, request, True)
+    return True
+
+
+@compiled
+def _happen_to_worker(s: State, net: Network, x: Extras | None, kind: int, number: int) -> None:
+    if kind == c.E_HEARTBEAT:
+        s.workers[number, c.W_IS_FULL] = 0
+    elif kind == c.E_DOWN:
+        go_down(s, net, x, number)
+    else:
+        come_up(s, number)

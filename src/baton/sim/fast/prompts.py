@@ -2,6 +2,7 @@
 
 from baton.compiled import compiled
 from baton.sim.fast import columns as c
+from baton.sim.fast.extras import Extras
 from baton.sim.fast.memory import admit_prompt
 from baton.sim.fast.state import Ints, State
 
@@ -43,7 +44,9 @@ def add_chunk(s: State, lane: int, request: int, num_rows: int) -> None:
 
 
 @compiled
-def next_prompt(s: State, worker: Ints, link: int, is_short: bool) -> tuple[int, bool]:
+def next_prompt(
+    s: State, x: Extras | None, number: int, link: int, is_short: bool
+) -> tuple[int, bool]:
     """The first startable prompt from a place of the queue on, and whether one was short.
 
     Who cannot get blocks lets those pass that have theirs. The answer is a link: 0 for nobody.
@@ -54,7 +57,7 @@ def next_prompt(s: State, worker: Ints, link: int, is_short: bool) -> tuple[int,
             if has_blocks(s, request):
                 return link, is_short
             if not is_short:
-                if admit_prompt(s, worker, request):
+                if admit_prompt(s, x, number, request):
                     return link, False
                 is_short = True
         link = s.requests[request, c.R_NEXT]
@@ -62,9 +65,12 @@ def next_prompt(s: State, worker: Ints, link: int, is_short: bool) -> tuple[int,
 
 
 @compiled
-def add_cut_prompts(s: State, lane: int, worker: Ints, num_seqs: int, budget: int) -> None:
+def add_cut_prompts(
+    s: State, x: Extras | None, number: int, lane: int, num_seqs: int, budget: int
+) -> None:
     """Chunks in the order of the queue up to the budget; nobody overtakes who was cut."""
-    link, is_short = next_prompt(s, worker, worker[c.W_HEAD], False)
+    worker = s.workers[number]
+    link, is_short = next_prompt(s, x, number, worker[c.W_HEAD], False)
     while link > 0 and num_seqs < worker[c.W_MAX_SEQS] and budget > 0:
         request = link - 1
         num_rows = cut(s, worker, request, budget)
@@ -74,13 +80,13 @@ def add_cut_prompts(s: State, lane: int, worker: Ints, num_seqs: int, budget: in
         budget -= num_rows
         if is_cut:
             return
-        link, is_short = next_prompt(s, worker, s.requests[request, c.R_NEXT], is_short)
+        link, is_short = next_prompt(s, x, number, s.requests[request, c.R_NEXT], is_short)
 
 
 @compiled
-def add_whole_prompts(s: State, lane: int, worker: Ints) -> None:
+def add_whole_prompts(s: State, x: Extras | None, number: int, lane: int) -> None:
     """Prompts uncut, in their order, while they fit; one above the whole budget runs alone."""
-    num_tokens, num_seqs = 0, 0
+    worker, num_tokens, num_seqs = s.workers[number], 0, 0
     link, is_short = worker[c.W_HEAD], False
     while link > 0 and num_seqs < worker[c.W_MAX_SEQS]:
         request = link - 1
@@ -90,7 +96,7 @@ def add_whole_prompts(s: State, lane: int, worker: Ints) -> None:
         # Only who would be chosen takes blocks; what is found of its prefix leaves room for others.
         if not has_blocks(s, request) and not _fits(s, worker, request, num_tokens):
             return
-        link, is_short = next_prompt(s, worker, link, is_short)
+        link, is_short = next_prompt(s, x, number, link, is_short)
         if link == 0:
             return
         request = link - 1
@@ -110,10 +116,11 @@ def _fits(s: State, worker: Ints, request: int, num_tokens: int) -> bool:
 
 
 @compiled
-def add_reserved_prompts(s: State, lane: int, worker: Ints, num_seqs: int) -> None:
+def add_reserved_prompts(s: State, x: Extras | None, number: int, lane: int, num_seqs: int) -> None:
     """ORCA: whole prompts in order, while whole lengths fit beside those that are reserved."""
+    worker = s.workers[number]
     reserved, num_slots = worker[c.W_RESERVED], worker[c.W_NUM_BLOCKS] * worker[c.W_BLOCK_SIZE]
-    link, is_short = next_prompt(s, worker, worker[c.W_HEAD], False)
+    link, is_short = next_prompt(s, x, number, worker[c.W_HEAD], False)
     while link > 0 and not is_short and num_seqs < worker[c.W_MAX_SEQS]:
         request = link - 1
         reserved += s.requests[request, c.R_PROMPT] + s.requests[request, c.R_BOUND]
@@ -122,18 +129,19 @@ def add_reserved_prompts(s: State, lane: int, worker: Ints, num_seqs: int) -> No
             return
         add_chunk(s, lane, request, num_missing(s, request))
         num_seqs += 1
-        link, is_short = next_prompt(s, worker, s.requests[request, c.R_NEXT], is_short)
+        link, is_short = next_prompt(s, x, number, s.requests[request, c.R_NEXT], is_short)
 
 
 @compiled
-def token_budget(s: State, lane: int, worker: Ints, num_run: int) -> int:
+def token_budget(s: State, x: Extras | None, number: int, lane: int, num_run: int) -> int:
     """vLLM's frontier: whoever has started in order of arrival, whatever its phase, then the rest.
 
     Decodes that came after a prompt that is cut are the ones that may get nothing. They stand last
     in the lane: they joined it after that prompt was cut.
     """
+    worker = s.workers[number]
     budget, num_seqs, num_before = worker[c.W_MAX_TOKENS], 0, 0
-    link, is_short = next_prompt(s, worker, worker[c.W_HEAD], False)
+    link, is_short = next_prompt(s, x, number, worker[c.W_HEAD], False)
     while link > 0 and s.requests[link - 1, c.R_STARTED] > 0 and budget > 0:
         request = link - 1
         if budget < num_missing(s, request) + num_run - num_before:
@@ -146,7 +154,7 @@ def token_budget(s: State, lane: int, worker: Ints, num_run: int) -> int:
             add_chunk(s, lane, request, num_rows)
             budget -= num_rows
             num_seqs += 1
-        link, is_short = next_prompt(s, worker, s.requests[request, c.R_NEXT], is_short)
+        link, is_short = next_prompt(s, x, number, s.requests[request, c.R_NEXT], is_short)
     num_after = min(num_run - num_before, max(0, budget))
     budget -= num_after
     num_run = num_before + num_after
@@ -157,7 +165,7 @@ def token_budget(s: State, lane: int, worker: Ints, num_run: int) -> int:
         add_chunk(s, lane, request, num_rows)
         budget -= num_rows
         num_seqs += 1
-        link, is_short = next_prompt(s, worker, s.requests[request, c.R_NEXT], is_short)
+        link, is_short = next_prompt(s, x, number, s.requests[request, c.R_NEXT], is_short)
     return int(num_run)
 
 

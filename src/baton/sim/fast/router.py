@@ -1,13 +1,20 @@
-"""The router: its queue, its accounts of workers, and what it asks of them."""
+"""The router: who waits for a route, who is refused, and who starts."""
 
 import math
 
 from baton.compiled import compiled
 from baton.sim.fast import columns as c
-from baton.sim.fast.ends import REJECTED, TOO_LARGE, end_request, queue_up
+from baton.sim.fast import routes_fleet as f
+from baton.sim.fast.accounts import can_hold, enter, forget, is_open
+from baton.sim.fast.admission import is_refused, join_open, leave_open
+from baton.sim.fast.ends import REJECTED, TOO_LARGE, end_request
 from baton.sim.fast.events import after
-from baton.sim.fast.memory import note_peak, num_blocks_for, take_blocks
+from baton.sim.fast.extras import Extras
+from baton.sim.fast.fetches import begin_fetch
+from baton.sim.fast.network_state import Network
+from baton.sim.fast.questions import ask
 from baton.sim.fast.queues import push_back, push_front, unlink
+from baton.sim.fast.spill import spill_route
 from baton.sim.fast.state import Ints, State
 
 
@@ -42,7 +49,7 @@ def arrive(s: State, request: int) -> bool:
     if most > 0 and s.counts[c.C_ROUTER_NUM] >= most:
         end_request(s, request, REJECTED)
         return False
-    _wait(s, request, False)
+    wait(s, request, False)
     return True
 
 
@@ -61,7 +68,8 @@ def _fits_somewhere(s: State, request: int) -> bool:
 
 
 @compiled
-def _wait(s: State, request: int, in_front: bool) -> None:
+def wait(s: State, request: int, in_front: bool) -> None:
+    """Its turn for a route comes."""
     s.requests[request, c.R_PHASE] = c.WAITING
     s.counts[c.C_ROUTER_NUM] += 1
     if in_front:
@@ -71,36 +79,58 @@ def _wait(s: State, request: int, in_front: bool) -> None:
 
 
 @compiled
-def route_waiting(s: State) -> None:
-    """Start attempts in order, while whose turn it is has a route."""
-    while s.counts[c.C_ROUTER_HEAD] > 0:
+def _leave_queue(s: State, request: int) -> None:
+    unlink(s.requests, s.counts, c.C_ROUTER_HEAD, request)
+    s.counts[c.C_ROUTER_NUM] -= 1
+
+
+@compiled
+def route_waiting(s: State, net: Network, x: Extras | None) -> None:
+    """Start attempts in order, while whose turn it is has a route, or is refused."""
+    goes_on = True
+    while goes_on and s.counts[c.C_ROUTER_HEAD] > 0:
         request = s.counts[c.C_ROUTER_HEAD] - 1
-        source, target = shortest_queue(s, request)
-        if source < 0:
-            return
-        unlink(s.requests, s.counts, c.C_ROUTER_HEAD, request)
-        s.counts[c.C_ROUTER_NUM] -= 1
-        _start(s, request, source, target)
+        if s.counts[c.C_SPILL] > 0:
+            source, target = spill_route(s, request)
+            goes_on = _start(s, x, request, source, target, 0)
+        elif x is not None:
+            goes_on = _route(s, net, x, request)
+        else:
+            source, target = shortest_queue(s, request)
+            goes_on = _start(s, x, request, source, target, 0)
 
 
 @compiled
-def is_open(worker: Ints) -> bool:
-    """New requests may be routed to it."""
-    return bool(worker[c.W_IS_UP] > 0 and worker[c.W_IS_CLOSED] == 0)
-
-
-@compiled
-def can_hold(s: State, worker: Ints, request: int) -> bool:
-    """It takes new requests, and has the blocks of this one by the router's account."""
-    if not is_open(worker) or worker[c.W_IS_FULL] > 0 or worker[c.W_ROLE] == c.PREFILL:
-        return False
-    if worker[c.W_QUEUES] > 0:
+def _route(s: State, net: Network, x: Extras, request: int) -> bool:
+    """Ask the policy; False while it has to wait."""
+    one = s.requests[request]
+    answer = ask(s, x, request, one[c.R_FETCH] == 0, one[c.R_FETCH] - 1)
+    if answer in (f.MISSES_TTFT, f.MISSES_TPOT):
+        _refuse(s, request, answer)
         return True
-    if worker[c.W_ACTIVE] >= worker[c.W_MAX_ADMITTED]:
+    if one[c.R_PRODUCED] == 0 and is_refused(s, x, answer == f.ROUTED):
+        _refuse(s, request, f.MISSES_TTFT)
+        return True
+    if answer != f.ROUTED:
         return False
-    num_tokens = s.requests[request, c.R_PROMPT] + s.requests[request, c.R_PRODUCED] + 1
-    needed = num_blocks_for(worker, num_tokens)
-    return bool(worker[c.W_NUM_BLOCKS] - worker[c.W_ACCOUNT] >= needed)
+    counts = x.fleet.counts
+    source, target = counts[f.CHOSEN_PREFILL], counts[f.CHOSEN_DECODE]
+    if counts[f.FETCH_OWNER] >= 0:
+        if begin_fetch(s, net, x, request):
+            _leave_queue(s, request)
+        else:
+            one[c.R_FETCH] = -1
+        return True
+    reused = counts[f.BLOCK_SIZE] * min(x.fleet.loads[source, f.DEPTH], f.max_cached(x.fleet))
+    return _start(s, x, request, source, target, reused)
+
+
+@compiled
+def _refuse(s: State, request: int, answer: int) -> None:
+    _leave_queue(s, request)
+    column = c.C_MISSED_TTFT if answer == f.MISSES_TTFT else c.C_MISSED_TPOT
+    s.counts[column] += 1
+    end_request(s, request, REJECTED)
 
 
 @compiled
@@ -142,72 +172,20 @@ def _is_emptier(a: Ints, b: Ints) -> bool:
 
 
 @compiled
-def _start(s: State, request: int, source: int, target: int) -> None:
-    """Its rows and blocks go on the accounts, and the decode worker is asked for room."""
+def _start(s: State, x: Extras | None, request: int, source: int, target: int, reused: int) -> bool:
+    """Its rows and blocks go on the accounts, and the decode worker is asked; False for no pair."""
+    if source < 0:
+        return False
     one = s.requests[request]
-    num_tokens = one[c.R_PROMPT] + one[c.R_PRODUCED]
+    _leave_queue(s, request)
+    if one[c.R_FETCH] > 0:
+        one[c.R_FETCH] = -1
     one[c.R_ATTEMPT] += 1
     one[c.R_PHASE] = c.ROUTED
-    one[c.R_PREFILL], one[c.R_DECODE] = source, target
-    one[c.R_PENDING] = num_tokens
-    one[c.R_ACCOUNT] = num_blocks_for(s.workers[target], num_tokens + 1)
-    s.workers[source, c.W_PENDING] += one[c.R_PENDING]
-    s.workers[target, c.W_ACCOUNT] += one[c.R_ACCOUNT]
-    s.workers[target, c.W_ACTIVE] += 1
+    enter(s, request, source, target, reused)
+    join_open(s, x, request, source)
     after(s, s.numbers[c.N_CONTROL_US], c.E_RESERVE, request, one[c.R_ATTEMPT])
-
-
-@compiled
-def forget_prefill(s: State, request: int) -> None:
-    """The router knows that its prompt is computed, or will not be."""
-    one = s.requests[request]
-    if one[c.R_PREFILL] >= 0:
-        s.workers[one[c.R_PREFILL], c.W_PENDING] -= one[c.R_PENDING]
-    one[c.R_PENDING] = 0
-
-
-@compiled
-def forget(s: State, request: int) -> None:
-    """Off every account."""
-    forget_prefill(s, request)
-    one = s.requests[request]
-    if one[c.R_ACCOUNT] > 0:
-        worker = s.workers[one[c.R_DECODE]]
-        worker[c.W_ACCOUNT] -= one[c.R_ACCOUNT]
-        worker[c.W_ACTIVE] -= 1
-        worker[c.W_IS_FULL] = 0
-        one[c.R_ACCOUNT] = 0
-
-
-@compiled
-def reserve(s: State, request: int) -> None:
-    """The decode worker holds room for all tokens and some growth, or denies."""
-    one, control_us = s.requests[request], s.numbers[c.N_CONTROL_US]
-    worker = s.workers[one[c.R_DECODE]]
-    num_tokens = one[c.R_PROMPT] + one[c.R_PRODUCED]
-    left = max(1, one[c.R_BOUND] - one[c.R_PRODUCED])
-    growth = left if worker[c.W_RESERVES_WHOLE] > 0 else min(left, max(1, worker[c.W_GROWTH]))
-    wanted = min(num_tokens + growth, worker[c.W_NUM_BLOCKS] * worker[c.W_BLOCK_SIZE])
-    num_blocks = num_blocks_for(worker, wanted)
-    if worker[c.W_QUEUES] > 0:
-        worker[c.W_NUM_SHORT] += 1
-        num_blocks = 0
-    elif worker[c.W_NUM_SHORT] > 0 or not take_blocks(worker, num_blocks):
-        after(s, control_us, c.E_DENIED, request, one[c.R_ATTEMPT])
-        return
-    note_peak(worker)
-    one[c.R_BLOCKS], one[c.R_COMPUTED] = num_blocks, 0
-    one[c.R_NEEDS_MOVE] = num_tokens
-    one[c.R_FLOW] = 0
-    after(s, 2.0 * control_us, c.E_PREFILL, request, one[c.R_ATTEMPT])
-
-
-@compiled
-def enqueue(s: State, request: int) -> None:
-    """Its prompt is at the worker that computes it."""
-    one = s.requests[request]
-    one[c.R_AT_PREFILL] = 1 if one[c.R_PREFILL] != one[c.R_DECODE] else 0
-    queue_up(s, one[c.R_PREFILL], request)
+    return True
 
 
 @compiled
@@ -216,9 +194,10 @@ def denied(s: State, request: int) -> None:
     target = s.requests[request, c.R_DECODE]
     s.counts[c.C_DENIED] += 1
     forget(s, request)
+    leave_open(s, request)
     s.workers[target, c.W_IS_FULL] = 1
     _await_heartbeat(s, target)
-    _wait(s, request, True)
+    wait(s, request, True)
 
 
 @compiled

@@ -18,15 +18,18 @@ class Simulation:
 
     def __init__(self, deployment: Deployment, workload: FastWorkload) -> None:
         self._deployment = deployment
-        self._state, self._network = build(deployment, workload)
+        self._state, self._network, self._extras = build(deployment, workload)
 
     def run_until(self, stop_us: float = math.inf) -> bool:
         """Go on up to a simulated time; whether every request has its end."""
-        status = run_until(self._state, self._network, float(stop_us))
+        status = self._go_on(stop_us)
         while status == c.HEAP_FULL:
             self._double_heap()
-            status = run_until(self._state, self._network, float(stop_us))
+            status = self._go_on(stop_us)
         return bool(status == c.DONE)
+
+    def _go_on(self, stop_us: float) -> int:
+        return run_until(self._state, self._network, self._extras, float(stop_us))
 
     @property
     def num_ended(self) -> int:

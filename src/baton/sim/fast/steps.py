@@ -7,8 +7,10 @@ from baton.sim.fast.choices import choose
 from baton.sim.fast.decodes import leave_lane, pass_over
 from baton.sim.fast.ends import draw_token, finish, go_on, release_held
 from baton.sim.fast.events import after
+from baton.sim.fast.extras import Extras
 from baton.sim.fast.gaps import count_gap
 from baton.sim.fast.handoff import prompt_prefilled, release_chunks
+from baton.sim.fast.kept import name_at_decode
 from baton.sim.fast.memory import make_room
 from baton.sim.fast.network_state import Network
 from baton.sim.fast.queues import unlink
@@ -16,7 +18,7 @@ from baton.sim.fast.state import State
 
 
 @compiled
-def kick(s: State, net: Network, number: int) -> None:
+def kick(s: State, net: Network, x: Extras | None, number: int) -> None:
     """Begin whatever steps this worker can begin now."""
     worker = s.workers[number]
     first, num_workers = worker[c.W_PEERS_FIRST], worker[c.W_PEERS_NUM]
@@ -29,16 +31,18 @@ def kick(s: State, net: Network, number: int) -> None:
             return
         offset = (turn + k) % num_lanes
         if s.lanes[worker[c.W_FIRST_LANE] + offset, c.L_IS_BUSY] == 0:
-            _begin_steps(s, net, first, num_workers, offset)
+            _begin_steps(s, net, x, first, num_workers, offset)
 
 
 @compiled
-def _begin_steps(s: State, net: Network, first: int, num_workers: int, offset: int) -> None:
+def _begin_steps(
+    s: State, net: Network, x: Extras | None, first: int, num_workers: int, offset: int
+) -> None:
     """One of each worker that has work, all as long as the longest of theirs."""
     all_rows = 0
     for number in range(first, first + num_workers):
         lane = s.workers[number, c.W_FIRST_LANE] + offset
-        s.lane_us[lane, c.L_CHOSEN_US] = _choose_step(s, number, lane)
+        s.lane_us[lane, c.L_CHOSEN_US] = _choose_step(s, x, number, lane)
         if s.lane_us[lane, c.L_CHOSEN_US] >= 0.0:
             all_rows += s.workers[number, c.W_STEP_ROWS]
     longest_us = 0.0
@@ -58,15 +62,15 @@ def _begin_steps(s: State, net: Network, first: int, num_workers: int, offset: i
 
 
 @compiled
-def _choose_step(s: State, number: int, lane: int) -> float:
+def _choose_step(s: State, x: Extras | None, number: int, lane: int) -> float:
     """What runs next, and how long it takes; below 0 where there is nothing to run."""
     worker, here = s.workers[number], s.lanes[lane]
     if here[c.L_NUM_DECODES] == 0 and worker[c.W_HEAD] == 0:
         return -1.0
     if here[c.L_NUM_DECODES] > 0:
-        make_room(s, lane)
+        make_room(s, x, number, lane)
     here[c.L_NUM_CHUNKS] = 0
-    num_run = choose(s, lane, worker)
+    num_run = choose(s, x, number, lane)
     worker[c.W_JUST_FREED] = worker[c.W_JUST_ENDED] = 0
     if num_run == 0 and here[c.L_NUM_CHUNKS] == 0:
         return -1.0
@@ -151,38 +155,42 @@ def _pass_stages(s: State, number: int, duration_us: float) -> float:
 
 
 @compiled
-def end_step(s: State, net: Network, lane: int) -> None:
+def end_step(s: State, net: Network, x: Extras | None, lane: int) -> None:
     """Tokens are drawn, requests end, and others begin to decode."""
     here = s.lanes[lane]
     number = here[c.L_WORKER]
     here[c.L_IS_BUSY] = 0
     if here[c.L_NUM_RUN] > 0:
         _count_gaps(s, lane)
-        _end_decodes(s, lane, number)
+        _end_decodes(s, x, lane, number)
     for k in range(here[c.L_NUM_CHUNKS]):
         request = s.chunks[lane, k, 0]
+        if request < 0:
+            continue  # its other worker died meanwhile
         one = s.requests[request]
         one[c.R_IN_STEP] = 0
         one[c.R_COMPUTED] += s.chunks[lane, k, 1]
         if one[c.R_COMPUTED] == one[c.R_PROMPT] + one[c.R_PRODUCED]:
-            _end_prompt(s, net, number, request)
+            _end_prompt(s, net, x, number, request)
     here[c.L_NUM_CHUNKS] = 0
     if here[c.L_HELD] > 0 and here[c.L_NUM_DECODES] == 0:
-        release_held(s, number)
+        release_held(s, x, number)
 
 
 @compiled
-def _end_prompt(s: State, net: Network, number: int, request: int) -> None:
+def _end_prompt(s: State, net: Network, x: Extras | None, number: int, request: int) -> None:
     one = s.requests[request]
     if one[c.R_AT_PREFILL] > 0 and one[c.R_PREFILL] != one[c.R_DECODE]:
-        prompt_prefilled(s, net, request)
+        prompt_prefilled(s, net, x, request)
         return
     unlink(s.requests, s.workers[number], c.W_HEAD, request)
     if one[c.R_PENDING] > 0 and one[c.R_PREFILL] == one[c.R_DECODE]:
         s.request_us[request, c.R_PREFILLED_US] = s.numbers[c.N_NOW_US]
         after(s, s.numbers[c.N_CONTROL_US], c.E_KNOWN, request, one[c.R_ATTEMPT])
+        s.request_us[request, c.R_PUBLISHED_US] = s.numbers[c.N_NOW_US]
+        name_at_decode(s, x, number, request)
     draw_token(s, request)
-    go_on(s, number, request)
+    go_on(s, x, number, request)
 
 
 @compiled
@@ -202,7 +210,7 @@ def _count_gaps(s: State, lane: int) -> None:
 
 
 @compiled
-def _end_decodes(s: State, lane: int, number: int) -> None:
+def _end_decodes(s: State, x: Extras | None, lane: int, number: int) -> None:
     counter = s.lanes[lane, c.L_COUNTER]
     link = s.finishing[lane, counter % s.finishing.shape[1]]
     while link > 0:
@@ -210,4 +218,4 @@ def _end_decodes(s: State, lane: int, number: int) -> None:
         link = s.requests[request, c.R_WHEEL_NEXT]
         if s.requests[request, c.R_FINISH] == counter:
             leave_lane(s, request)
-            finish(s, number, request)
+            finish(s, x, number, request)
