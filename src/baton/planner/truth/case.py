@@ -19,6 +19,7 @@ from baton.errors import ConfigError
 from baton.hardware.layers.collectives import Link
 from baton.hardware.layers.cut import Cut
 from baton.hardware.layers.files import number, read_rows
+from baton.hardware.system import find_system
 
 Floats = NDArray[np.float64]
 _MEASURED = ("ttft_ms", "tpot_ms", "latency_ms")
@@ -95,7 +96,7 @@ def read_engine(meta: Path) -> Engine:
     arguments = fields.section("vllm_meta", "engine_kwargs")
     machine = fields.section("sim_config")
     instance = fields.section("sim_config", "nodes", 0, "instances", 0)
-    memory = fields.section("sim_config", "nodes", 0, "instances", 0, "npu_mem")
+    memory = instance.get("npu_mem") or {}
     facts = found["vllm_meta"].get("kv_cache")
     blocks = facts.get("num_gpu_blocks") if isinstance(facts, Mapping) else None
     return Engine(
@@ -110,13 +111,21 @@ def read_engine(meta: Path) -> Engine:
         max_batch_tokens=int(fields.number(arguments, "max_num_batched_tokens", 2048)),
         block_size=int(fields.number(arguments, "block_size", 16)),
         num_blocks=int(blocks or 0),
-        memory_nbytes=fields.number(memory, "mem_size") * _GIB,
+        memory_nbytes=fields.number(memory, "mem_size", _memory_gib(instance)) * _GIB,
         utilization=fields.number(memory, "mem_util", 0.9),
         link=Link(
             bytes_per_us=fields.number(machine, "link_bw") * 1e3,
             latency_us=fields.number(machine, "link_latency") / 1e3,
         ),
     )
+
+
+def _memory_gib(instance: Mapping[str, Any]) -> float | None:
+    """Of the machine by its name, for a run that does not say."""
+    try:
+        return find_system(str(instance.get("hardware"))).memory_nbytes / _GIB
+    except ConfigError:
+        return None
 
 
 class _Fields:
