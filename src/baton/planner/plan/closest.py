@@ -1,91 +1,112 @@
 """Where nothing meets the targets at any rate: the plan that comes closest to them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
-import msgspec
+import numpy as np
 
-from baton.planner.goodput.answer import GoodputAnswer
+from baton.planner.goodput.draws import draw, resampling
 from baton.planner.goodput.find import search
 from baton.planner.placement.arms import SplitBuild, colocated_arm
 from baton.planner.placement.ask import Ask
 from baton.planner.placement.deployments import mixed_pool
 from baton.planner.placement.found import HIGH_AFFINITY, Arm
-from baton.planner.placement.packing import CannotPlace, Instances, pack_free
-from baton.planner.placement.phase_search import PhaseFound
+from baton.planner.placement.packing import CannotPlace, Instances, Packing, pack_free
 from baton.planner.placement.phases import PhaseCandidate, PhasePlan
 from baton.planner.placement.space import Candidate, Space
-from baton.planner.placement.split_search import Phases, request_nbytes
+from baton.planner.placement.split_search import request_nbytes
+from baton.sim.fast.deployment import Deployment
+from baton.sim.fast.run import simulate_fast
 from baton.sim.fast.workload import FastWorkload
 
 POLICY, BUDGET = "sarathi_serve", 2048
 NOMINAL_PER_S = 1.0
 """Of a phase that serves nothing: plans need a rate, and none is claimed."""
+ALONE_PER_S = 1e-5
+"""Requests hours apart: nobody waits for anybody."""
+NUM_ALONE = 150
 
 
 def closest_colocated(space: Space, workload: FastWorkload, ask: Ask) -> Arm | None:
-    """Of every cut, replicated over the cluster, the one whose worse clock is met most often."""
-    arms = [
-        arm
-        for candidate in space.candidates
-        if (arm := _pool(candidate, space, workload, ask)) is not None
+    """Of every cut, replicated over the cluster, the nearest to both targets."""
+    found = []
+    for candidate in space.candidates:
+        num = space.cluster.num_gpus // candidate.gpus
+        packing = _packed(space, Instances(letter="m", parallel=candidate.parallel, num=num))
+        if packing is not None:
+            pool = mixed_pool(
+                candidate, space.serving, num, batch_policy=POLICY, max_batch_tokens=BUDGET
+            )
+            found.append((distance(pool, workload, ask), candidate, pool, packing))
+    if not found:
+        return None
+    _, candidate, pool, packing = min(found, key=lambda one: (one[0], one[1].gpus))
+    answer = search(pool, workload, ask.ranking())
+    return colocated_arm(space, candidate.parallel, pool, answer, packing, 0.0)
+
+
+def closest_split(space: Space, workload: FastWorkload, ask: Ask) -> Arm | None:
+    """Of every pair of cuts that fits, one instance each, the nearest to both targets."""
+    found = [
+        (distance(build.deployment(), workload, ask), build.plan.num_gpus, at, build)
+        for at, build in enumerate(_pairs(space, workload))
     ]
-    return max(arms, key=lambda arm: (nearness(arm.cell), arm.num_gpus), default=None)
-
-
-def closest_split(space: Space, workload: FastWorkload, ask: Ask, phases: Phases) -> Arm | None:
-    """One instance of each phase that comes closest by its own clock, and fits."""
-    for prefill in _by_nearness(phases.prefill):
-        for decode in _by_nearness(phases.decode):
-            arm = _pair(prefill, decode, space, workload, ask)
-            if arm is not None:
-                return arm
-    return None
-
-
-def nearness(answer: GoodputAnswer) -> float:
-    """Share of the requests that meet the clock that fewest meet, at the lowest rate."""
-    return min(answer.at_rate.shares.values())
-
-
-def _pool(candidate: Candidate, space: Space, workload: FastWorkload, ask: Ask) -> Arm | None:
-    num = space.cluster.num_gpus // candidate.gpus
-    if num < 1:
+    if not found:
         return None
-    instances = Instances(letter="m", parallel=candidate.parallel, num=num)
-    try:
-        packing = pack_free((instances,), space.cluster.num_nodes, space.cluster.gpus_per_node)
-    except CannotPlace:
-        return None
-    deployment = mixed_pool(
-        candidate, space.serving, num, batch_policy=POLICY, max_batch_tokens=BUDGET
-    )
-    answer = search(deployment, workload, ask.ranking())
-    return colocated_arm(space, candidate.parallel, deployment, answer, packing, 0.0)
-
-
-def _by_nearness(found: Sequence[PhaseFound]) -> list[PhaseCandidate]:
-    ranked = sorted(found, key=lambda one: (-nearness(one.answer), one.candidate.parallel.gpus))
-    return [msgspec.structs.replace(one.candidate, goodput_per_s=NOMINAL_PER_S) for one in ranked]
-
-
-def _pair(
-    prefill: PhaseCandidate, decode: PhaseCandidate, space: Space, workload: FastWorkload, ask: Ask
-) -> Arm | None:
-    groups = (
-        Instances(letter="p", parallel=prefill.parallel, num=1),
-        Instances(letter="d", parallel=decode.parallel, num=1),
-    )
-    try:
-        packing = pack_free(groups, space.cluster.num_nodes, space.cluster.gpus_per_node)
-    except CannotPlace:
-        return None
-    build = SplitBuild(
-        kind=HIGH_AFFINITY,
-        space=space,
-        plan=PhasePlan(prefill=prefill, num_prefill=1, decode=decode, num_decode=1),
-        packing=packing,
-        request_nbytes=request_nbytes(space, workload),
-    )
+    build = min(found)[3]
     deployment = build.deployment()
-    answer = search(deployment, workload, ask.ranking())
-    return build.arm(deployment, answer)
+    return build.arm(deployment, search(deployment, workload, ask.ranking()))
+
+
+def distance(deployment: Deployment, workload: FastWorkload, ask: Ask) -> float:
+    """How many times its target the worse clock takes, at the share that is asked for."""
+    draws = ask.draws or resampling(workload)
+    num = NUM_ALONE if draws.resamples else min(NUM_ALONE, len(workload))
+    alone = draw(workload, num, ask.seeds[0], draws).at_rate(ALONE_PER_S)
+    result = simulate_fast(deployment, alone)
+    times = ((result.ttft_us, ask.targets.ttft_us), (result.tpot_us, ask.targets.tpot_us))
+    ratios = [
+        float(np.quantile(us[~np.isnan(us)], ask.targets.attainment)) / target
+        for us, target in times
+        if target is not None and not np.isnan(us).all()
+    ]
+    return max(ratios, default=float("inf"))
+
+
+def _pairs(space: Space, workload: FastWorkload) -> Iterator[SplitBuild]:
+    for prefill in space.candidates:
+        for decode in space.candidates:
+            packing = _packed(
+                space,
+                Instances(letter="p", parallel=prefill.parallel, num=1),
+                Instances(letter="d", parallel=decode.parallel, num=1),
+            )
+            if packing is not None:
+                yield SplitBuild(
+                    kind=HIGH_AFFINITY,
+                    space=space,
+                    plan=PhasePlan(
+                        prefill=_nominal(prefill, space.serving.prefill_batches[0]),
+                        num_prefill=1,
+                        decode=_nominal(decode, 0),
+                        num_decode=1,
+                    ),
+                    packing=packing,
+                    request_nbytes=request_nbytes(space, workload),
+                )
+
+
+def _nominal(candidate: Candidate, max_batch_tokens: int) -> PhaseCandidate:
+    return PhaseCandidate(
+        parallel=candidate.parallel,
+        goodput_per_s=NOMINAL_PER_S,
+        max_batch_tokens=max_batch_tokens,
+    )
+
+
+def _packed(space: Space, *groups: Instances) -> Packing | None:
+    if min(group.num for group in groups) < 1:
+        return None
+    try:
+        return pack_free(groups, space.cluster.num_nodes, space.cluster.gpus_per_node)
+    except CannotPlace:
+        return None

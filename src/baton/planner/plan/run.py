@@ -19,7 +19,7 @@ from baton.planner.placement.split_search import (
     search_phases,
 )
 from baton.planner.plan.at_rate import AtRate, measure_at
-from baton.planner.plan.closest import closest_colocated, closest_split
+from baton.planner.plan.closest import ALONE_PER_S, closest_colocated, closest_split
 from baton.planner.plan.curve import ArmCurve, Sampling, arm_curve, by_scale, shared_rates
 from baton.planner.plan.frontier import frontier
 from baton.planner.plan.inputs import Inputs
@@ -166,7 +166,7 @@ def _chosen(searches: _Searches, inputs: Inputs, ask: Ask) -> dict[str, Arm]:
     if colocated is None:
         colocated = closest_colocated(inputs.space, inputs.workload, ask)
     if split is None:
-        split = closest_split(inputs.space, inputs.workload, ask, searches.phases)
+        split = closest_split(inputs.space, inputs.workload, ask)
     both = {"colocated": colocated, "split": split}
     return {name: arm for name, arm in both.items() if arm is not None}
 
@@ -192,7 +192,7 @@ def _refined(arm: Arm, inputs: Inputs, ask: Ask) -> Arm:
 def _measured(arm: Arm, inputs: Inputs, ask: Ask, draws: Draws) -> AtRate:
     """At the rate that was asked for, else at its goodput, else where requests are alone."""
     question = inputs.question
-    rate = question.rate_per_s or arm.goodput_per_s or _alone(arm)
+    rate = question.rate_per_s or arm.goodput_per_s or ALONE_PER_S
     return measure_at(
         arm,
         inputs.workload,
@@ -204,11 +204,6 @@ def _measured(arm: Arm, inputs: Inputs, ask: Ask, draws: Draws) -> AtRate:
         seeds=ask.seeds,
         num_requests=_enough(arm, inputs, draws),
     )
-
-
-def _alone(arm: Arm) -> float:
-    """The lowest rate that the search tried."""
-    return arm.num_cells * min(probe.rate_per_s for probe in arm.cell.probes)
 
 
 def _enough(arm: Arm, inputs: Inputs, draws: Draws) -> int:

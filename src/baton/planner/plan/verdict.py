@@ -122,7 +122,7 @@ def judge(
     )
     asked = f"{_times(targets)} for {targets.attainment:.0%}"
     if not any(arm.goodput_per_s > 0 for arm in arms):
-        return _nothing(arms, margin, asked, gpus)
+        return _nothing(arms, margin, asked, targets, gpus)
     if rate_per_s is not None and not any(arm.at is not None and arm.at.passes for arm in arms):
         return _too_few(arms, margin, asked, gpus, rate_per_s)
     return _between(colocated, split, margin, asked, rate_per_s)
@@ -195,24 +195,31 @@ def _only(
     return _verdict(outcome, text, margin, winner)
 
 
-def _nothing(arms: Sequence[Standing], margin: Margin, asked: str, gpus: int) -> Verdict:
-    """Even the lowest rate fails: the clock that does, and what the closest plan reaches."""
-    closest = max(arms, key=lambda arm: min(arm.answer.at_rate.shares.values()))
-    shares = closest.answer.at_rate.shares
-    clock = min(shares, key=lambda name: shares[name])
-    reached = f"{shares[clock]:.0%} of its requests meet it even when they are alone"
+def _nothing(
+    arms: Sequence[Standing], margin: Margin, asked: str, targets: SLOTargets, gpus: int
+) -> Verdict:
+    """Even requests that are alone fail: the clock that does, and what the closest plan reaches."""
+    closest = min(arms, key=lambda arm: max(_times_target(arm, targets).values()))
+    times = _times_target(closest, targets)
+    clock = max(times, key=lambda name: times[name])
+    target_ms = (targets.ttft_us if clock == "ttft" else targets.tpot_us) or 0
     text = (
         f"Nothing meets {asked} on {gpus} GPUs: {CLOCKS[clock]} binds; closest is {closest.text}, "
-        f"of which {reached}{_would_meet(closest, clock)}"
+        f"whose requests need {times[clock] * target_ms / 1000:.3g} ms at p90 even when they are "
+        f"alone"
     )
-    return Verdict(outcome=Outcome.NOTHING, sentence=text, margin=margin, binding=clock)
+    return Verdict(outcome=Outcome.NOTHING, sentence=f"{text}.", margin=margin, binding=clock)
 
 
-def _would_meet(arm: Standing, clock: str) -> str:
-    if arm.at is None:
-        return ""
-    value = arm.at.ttft.p90_ms if clock == "ttft" else arm.at.tpot.p90_ms
-    return f" (90 % within {value:.0f} ms)" if value is not None else ""
+def _times_target(arm: Standing, targets: SLOTargets) -> dict[str, float]:
+    """p90 of each clock over its target; without requests that were served nothing is near."""
+    at = arm.at
+    ttft = at.ttft.p90_ms if at is not None else None
+    tpot = at.tpot.p90_ms if at is not None else None
+    return {
+        "ttft": math.inf if ttft is None else ttft * 1000 / (targets.ttft_us or 1),
+        "tpot": 0.0 if tpot is None else tpot * 1000 / (targets.tpot_us or 1),
+    }
 
 
 def _too_few(
@@ -226,7 +233,7 @@ def _too_few(
         f"{CLOCKS[clock]} binds; closest is {best.text} with {best.goodput_per_s:.3g}/s, and about "
         f"{needed} GPUs of it would do"
     )
-    return Verdict(outcome=Outcome.NOTHING, sentence=text, margin=margin, binding=clock)
+    return Verdict(outcome=Outcome.NOTHING, sentence=f"{text}.", margin=margin, binding=clock)
 
 
 def _verdict(outcome: Outcome, text: str, margin: Margin, winner: Standing) -> Verdict:
