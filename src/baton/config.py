@@ -87,6 +87,7 @@ class WorkerConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         "prefill_first",
         "decode_first",
         "phase_pure",
+        "whole_hybrid",
     ] = "sarathi_serve"
     prompt_order: PromptOrder = PromptOrder.FCFS
     """Which waiting prompt a phase_pure worker starts next: fcfs, sjf or ljf."""

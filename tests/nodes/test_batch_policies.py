@@ -157,6 +157,19 @@ def test_prefill_first_makes_streams_wait_for_whole_prompts_and_age_ends_it():
     assert any(p and d for p, d in (rows_of(batch) for _, batch in seen.batches))
 
 
+def test_whole_hybrid_runs_uncut_prompts_and_streams_in_one_step():
+    seen, _ = serve("whole_hybrid", batch=200)
+    shared = 0
+    for (_, batch), streams in zip(seen.batches, seen.running, strict=True):
+        prompts, decodes = rows_of(batch)
+        assert batch.num_rows <= 200
+        if prompts and batch.num_rows < 200:
+            assert streams <= decodes.keys()
+            shared += bool(decodes)
+    assert shared >= 2
+    assert any(rows_of(batch)[0].get("long0") == 150 for _, batch in seen.batches), "uncut"
+
+
 def test_decode_first_computes_no_prompt_while_anybody_decodes():
     seen, _ = serve("decode_first")
     for (_, batch), _ in zip(seen.batches, seen.present, strict=True):

@@ -14,7 +14,7 @@ from baton.policy.batching.priority import choose_mixed_phase
 from baton.policy.batching.view import BatchLimits, Entry, QueueView, Rows
 
 CHUNKED = ("sarathi", "sarathi_serve", "token_budget")
-WHOLE = ("static", "orca", "prefill_first", "decode_first")
+WHOLE = ("static", "orca", "prefill_first", "decode_first", "whole_hybrid")
 
 
 def limits(tokens: int = 100, seqs: int = 64, **fields) -> BatchLimits:
@@ -162,6 +162,20 @@ def test_prefill_first_leaves_decodes_out_until_they_lose_patience():
     chosen = choose("prefill_first", bounds, [fresh, aged, often], prompts)
     assert chosen == [("aged", 1), ("often", 1), ("p", 60)]
     assert choose("prefill_first", limits(), [fresh, aged]) == [("fresh", 1), ("aged", 1)]
+
+
+def test_whole_hybrid_runs_decodes_in_the_room_that_whole_prompts_leave():
+    prompts = [prompt("p", 60, 5), prompt("q", 38, 6), prompt("r", 5, 7)]
+    decodes = [decode(f"d{i}", i) for i in range(5)]
+    chosen = choose("whole_hybrid", limits(), decodes, prompts)
+    assert chosen == [("d0", 1), ("d1", 1), ("p", 60), ("q", 38)]
+    assert choose("whole_hybrid", limits(), decodes) == [(f"d{i}", 1) for i in range(5)]
+    # A prompt above the whole budget leaves no room, except for who has lost patience.
+    long, often = prompt("long", 700, 5), decode("often", 4, num_passed_over=4)
+    assert choose("whole_hybrid", limits(), decodes, [long]) == [("long", 700)]
+    bounds = limits(max_passed_over=4)
+    chosen = choose("whole_hybrid", bounds, [*decodes[:4], often], [long])
+    assert chosen == [("often", 1), ("long", 700)]
 
 
 def test_a_prompt_above_the_whole_budget_runs_alone_and_whole():

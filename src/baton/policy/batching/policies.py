@@ -10,6 +10,7 @@ from baton.policy.batching.priority import (
     decode_first_batch,
     phase_pure_batch,
     prefill_first_batch,
+    whole_hybrid_batch,
 )
 from baton.policy.batching.static import static_batch
 from baton.policy.batching.view import BatchLimits, QueueView, Rows
@@ -45,5 +46,6 @@ POLICIES: dict[str, BatchPolicy] = {
         BatchPolicy(name="prefill_first", select=prefill_first_batch),
         BatchPolicy(name="decode_first", select=decode_first_batch),
         BatchPolicy(name="phase_pure", select=phase_pure_batch),
+        BatchPolicy(name="whole_hybrid", select=whole_hybrid_batch),
     )
 }

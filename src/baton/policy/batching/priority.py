@@ -43,6 +43,24 @@ def prefill_first_batch(view: QueueView, limits: BatchLimits) -> list[Rows]:
     return [*chosen, *whole_prompts(prompts, limits, num_seqs=len(chosen))]
 
 
+def whole_hybrid_batch(view: QueueView, limits: BatchLimits) -> list[Rows]:
+    """Whole prompts in their order, and decodes beside them in the room that is left.
+
+    Prompts start at once and streams go on, in steps as long as a prompt; a decode that finds no
+    room is passed over until it is impatient (Splitwise's mixed batching).
+    """
+    due = [entry for entry in view.decodes if is_impatient(entry, limits)]
+    chosen = decode_rows(due, limits)[: max(1, limits.max_num_seqs - 1)]
+    prompts = whole_prompts(list(view.prefills), limits, num_seqs=len(chosen))
+    if not prompts:
+        return decode_rows(view.decodes, limits)
+    left = limits.max_batch_tokens - len(chosen) - sum(rows for _, rows in prompts)
+    left = max(0, min(left, limits.max_num_seqs - len(chosen) - len(prompts)))
+    keys = {key for key, _ in chosen}
+    others = [(entry.key, 1) for entry in view.decodes if entry.key not in keys][:left]
+    return [*chosen, *others, *prompts]
+
+
 def decode_first_batch(view: QueueView, limits: BatchLimits) -> list[Rows]:
     """Decodes alone while there are any; prompts run when there are none, or grow impatient.
 

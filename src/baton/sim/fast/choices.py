@@ -42,6 +42,8 @@ def choose(s: State, x: Extras | None, number: int, lane: int) -> int:
     if policy == c.PREFILL_FIRST:
         add_whole_prompts(s, x, number, lane)
         return int(0 if s.lanes[lane, c.L_NUM_CHUNKS] > 0 else num_run)
+    if policy == c.WHOLE_HYBRID:
+        return _whole_hybrid(s, x, number, lane, num_run)
     if policy == c.PHASE_PURE:
         return _phase_pure(s, x, number, lane, num_run)
     if policy == c.TOKEN_BUDGET:
@@ -63,6 +65,21 @@ def _sarathi(s: State, x: Extras | None, number: int, lane: int, alone: int, bes
     num_rows = cut(s, worker, link - 1, worker[c.W_MAX_TOKENS] - beside)
     add_chunk(s, lane, link - 1, num_rows)
     return beside
+
+
+@compiled
+def _whole_hybrid(s: State, x: Extras | None, number: int, lane: int, num_run: int) -> int:
+    """Whole prompts, and decodes in the room that they leave."""
+    worker, here = s.workers[number], s.lanes[lane]
+    add_whole_prompts(s, x, number, lane)
+    num_chunks = here[c.L_NUM_CHUNKS]
+    if num_chunks == 0:
+        return num_run
+    num_rows = 0
+    for place in range(num_chunks):
+        num_rows += s.chunks[lane, place, 1]
+    left = min(worker[c.W_MAX_TOKENS] - num_rows, worker[c.W_MAX_SEQS] - num_chunks)
+    return int(max(0, min(num_run, left)))
 
 
 @compiled

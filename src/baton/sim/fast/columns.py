@@ -198,7 +198,8 @@ taken for every counter below it."""
     PHASE_PURE,
     ORCA,
     STATIC,
-) = range(8)
+    WHOLE_HYBRID,
+) = range(9)
 POLICY_CODES = {
     "sarathi_serve": SARATHI_SERVE,
     "sarathi": SARATHI,
@@ -208,6 +209,7 @@ POLICY_CODES = {
     "phase_pure": PHASE_PURE,
     "orca": ORCA,
     "static": STATIC,
+    "whole_hybrid": WHOLE_HYBRID,
 }
 
 # Events.
