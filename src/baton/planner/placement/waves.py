@@ -25,5 +25,7 @@ def in_waves(
     with ThreadPoolExecutor(max_workers=min(WAVE, cores)) as pool:
         for start in range(0, len(arguments), WAVE):
             wave = [one for one in arguments[start : start + WAVE] if is_wanted(one)]
-            for argument, result in zip(wave, pool.map(run, wave), strict=True):
+            # All of a wave first: what `after` learns must not reach those that still run.
+            results = list(pool.map(run, wave))
+            for argument, result in zip(wave, results, strict=True):
                 after(argument, result)
