@@ -39,11 +39,15 @@ Profile = Annotated[Path | None, _option("this machine as `baton profile` measur
 Arrivals = Annotated[str, _option("poisson, or trace for its own gaps")]
 Contract = Annotated[str, _option("phases: each clock by itself; joint: both at once")]
 Safety = Annotated[float, _option("by what share split must be better to be worth it")]
+Requests = Annotated[int | None, _option("of each simulation; else what the precision needs")]
 KvTokens = Annotated[int | None, _option("K/V tokens of one instance, instead of its memory")]
 OutDir = Annotated[Path | None, _option("write ready deployments here", "--out-dir")]
 Html = Annotated[Path | None, _option("write a page of figures here", "--html")]
 Json = Annotated[Path | None, _option("write everything here", "--json")]
 Explain = Annotated[bool, typer.Option("--explain", help="each number's formula and source")]
+Control = Annotated[
+    bool, typer.Option("--controller", help="let the split's counts follow the trace's own load")
+]
 Every = Annotated[bool, typer.Option("--every-policy", help="all batch policies; slower")]
 
 
@@ -67,8 +71,10 @@ def plan(
     utilization: Annotated[float, _option("share of a GPU's memory that may be used")] = 0.9,
     kv_tokens: KvTokens = None,
     seeds: Annotated[str, _option("comma-separated, at least 3")] = "0,1,2,3,4,5,6",
+    requests: Requests = None,
     every_policy: Every = False,
     explain: Explain = False,
+    controller: Control = False,
     html_out: Html = None,
     json_out: Json = None,
     out_dir: OutDir = None,
@@ -84,6 +90,8 @@ def plan(
     _require(html_out, out_dir)
     inputs, found = _found(question, console)
     _print(found, inputs, console, explains=explain)
+    if controller:
+        _control(found, inputs, console)
     _write(found, inputs, console, html_out, json_out, out_dir)
 
 
@@ -112,6 +120,7 @@ def _question(flags: dict[str, Any]) -> "Question":
         utilization=flags["utilization"],
         every_policy=flags["every_policy"],
         kv_tokens=flags["kv_tokens"],
+        num_requests=flags["requests"],
     )
 
 
@@ -188,6 +197,16 @@ def _print(found: "Found", inputs: "Inputs", console: Console, *, explains: bool
     for fact in explain(found.result, inputs):
         table.add_row(fact.name, fact.value, fact.formula, fact.source)
     console.print(table)
+
+
+def _control(found: "Found", inputs: "Inputs", console: Console) -> None:
+    from baton.planner.controller.report import print_outcomes
+    from baton.planner.plan.controlled import controlled
+
+    split = next((arm for arm in (found.winner, found.runner_up) if arm and arm.paths), None)
+    if split is None or not split.goodput_per_s > 0:
+        raise ConfigError("--controller: no split meets the targets, so there is none to control")
+    print_outcomes(controlled(split, inputs), console)
 
 
 def _write(

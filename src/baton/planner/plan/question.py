@@ -14,6 +14,7 @@ from baton.planner.goodput.draws import Arrivals
 US_PER_MS = 1000
 _TIME = re.compile(r"(?P<number>[0-9.eE+-]+)\s*(?P<unit>ms|s|us)?")
 _UNITS_MS = {None: 1.0, "ms": 1.0, "s": 1000.0, "us": 0.001}
+LEAST_REQUESTS = 50
 SEEDS = tuple(range(7))
 QUICK_POLICIES = ("sarathi_serve", "prefill_first", "token_budget")
 """Of colocated workers, where `every_policy` is not asked for."""
@@ -46,6 +47,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     every_policy: bool = False
     kv_tokens: int | None = None
     """Of one instance, instead of what memory gives."""
+    num_requests: int | None = None
+    """Of each simulation; None: as many as the precision needs."""
 
     def __post_init__(self) -> None:
         if self.gpus < 2:
@@ -58,6 +61,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"--rate {self.rate_per_s:g}: requests a second, above 0")
         if not 0 <= self.safety < 1:
             raise ConfigError(f"--safety {self.safety:g}: a share from 0 to below 1, such as 0.05")
+        if self.num_requests is not None and self.num_requests < LEAST_REQUESTS:
+            raise ConfigError(
+                f"--requests {self.num_requests}: at least {LEAST_REQUESTS}, or a share of them "
+                "means nothing"
+            )
         if self.kv_tokens is not None and self.kv_tokens < 1:
             raise ConfigError(f"--kv-tokens {self.kv_tokens}: at least 1")
         if self.arrivals is Arrivals.GAMMA:

@@ -72,6 +72,7 @@ def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
         contract=question.contract,
         seeds=question.seeds[:SEARCH_SEEDS],
         draws=draws,
+        num_requests=question.num_requests,
     )
     searches = _search(inputs, ask, watch)
     watch.stage(3, STAGES[3])
@@ -207,6 +208,8 @@ def _measured(arm: Arm, inputs: Inputs, ask: Ask, draws: Draws) -> AtRate:
 
 
 def _enough(arm: Arm, inputs: Inputs, draws: Draws) -> int:
+    if inputs.question.num_requests is not None:
+        return inputs.question.num_requests
     most = MOST_REQUESTS if draws.resamples else min(MOST_REQUESTS, len(inputs.workload))
     return min(most, max(LEAST_REQUESTS, arm.cell.requests.per_seed))
 
