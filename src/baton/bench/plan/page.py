@@ -14,7 +14,7 @@ from baton.bench.plan.figures import (
 from baton.bench.report.page import Section, Table, Tile, write_report
 from baton.planner.plan.explain import Fact
 from baton.planner.plan.result import ArmReport, PlanResult
-from baton.planner.plan.table import ROWS, interval, margin_text
+from baton.planner.plan.table import ROWS, fewest_gpus, interval, margin_text
 from baton.planner.plan.verdict import CLOCKS
 
 
@@ -42,7 +42,10 @@ def _overview(result: PlanResult) -> Section:
         rows=rows,
         caption=f"Margin: {margin_text(result)}. Intervals are 95 %.",
     )
-    return Section(text="\n".join(result.warnings), tiles=tuple(tiles), tables=(table,))
+    lines = list(result.warnings)
+    if result.asked_rate_per_s is not None and (fewest := fewest_gpus(result)):
+        lines.insert(0, f"At {result.asked_rate_per_s:g}/s would do: {fewest}.")
+    return Section(text="\n".join(lines), tiles=tuple(tiles), tables=(table,))
 
 
 def _tile(name: str, arm: ArmReport) -> Tile:

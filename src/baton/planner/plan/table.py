@@ -98,10 +98,24 @@ def print_plan(result: PlanResult, console: Console) -> None:
         for line in arm.packing.draw().splitlines():
             say(f"           {line}")
     say(f"margin     {margin_text(result)}")
+    if result.asked_rate_per_s is not None and (fewest := fewest_gpus(result)):
+        say(f"fewest     at {result.asked_rate_per_s:g}/s: {fewest}")
     for warning in result.warnings:
         say(f"WARNING    {warning}")
     say("")
     say(result.verdict.sentence)
+
+
+def fewest_gpus(result: PlanResult) -> str:
+    """Of the sizes that were simulated, the smallest of each kind that serves the asked rate."""
+    rate = result.asked_rate_per_s or 0.0
+    found = []
+    for name in result.arms:
+        able = [one for one in result.frontier if one.kind == name and one.goodput.value >= rate]
+        if able:
+            least = min(able, key=lambda one: (one.gpus, -one.goodput.value))
+            found.append(f"{name} {least.gpus} GPUs ({least.text}: {least.goodput.value:.3g}/s)")
+    return "; ".join(found)
 
 
 def margin_text(result: PlanResult) -> str:
