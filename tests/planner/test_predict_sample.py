@@ -13,8 +13,8 @@ from baton.planner.predict.fitting import Sample, fit, predict
 from baton.planner.predict.predict import measured_times, predict_table, prepare
 from baton.planner.predict.rows import Table, read_table, write_table
 
-PHYSICS_BOUND, TPOT_BOUND, TTFT_BOUND = 25.0, 25.0, 45.0
-"""Percent; measured on this sample, and a quarter above."""
+PHYSICS_BOUND, TPOT_BOUND, TTFT_BOUND = 24.0, 18.0, 46.0
+"""Percent, a quarter above what was measured: 19.1, 14.1 and 36.7."""
 SAMPLE = "aiconfigurator/silicon_e2e_sample.csv.gz"
 
 
@@ -51,7 +51,6 @@ def test_physics_alone_is_near_and_a_held_out_system_keeps_to_its_bound(colocate
         weights=np.ones(len(places)),
     )
     found = accuracy(predict(prepared.features, prepared.labels, fit(sample, 8)), ttft, tpot, held)
-    print(physics, found)
     assert found.num_rows > 80
     assert found.tpot_median < TPOT_BOUND and found.ttft_median < TTFT_BOUND
 

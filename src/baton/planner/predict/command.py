@@ -53,6 +53,15 @@ def predict_command(options: PredictOptions, console: Console, progress: Progres
         f"{len(table.rows)} rows, {num} extrapolated; coefficients: {chosen.source}",
         highlight=False,
     )
+    for name in ("a quarter left out", "one system left out"):
+        if name in chosen.accuracy:
+            known = chosen.accuracy[name]
+            console.print(
+                f"  fitted with {name}: median error of TTFT {known.ttft_median:.1f} % "
+                f"(p90 {known.ttft_p90:.1f}), TPOT {known.tpot_median:.1f} % "
+                f"(p90 {known.tpot_p90:.1f}) on it",
+                highlight=False,
+            )
     if table.is_measured:
         ttft, tpot = measured_times(table.rows)
         print_errors("", error_table(table.rows, found.times, ttft, tpot), console)

@@ -19,6 +19,9 @@ from baton.planner.predict.operating import TERMS
 
 SCALE = 0.2
 """A residual far above this (of a logarithm) hardly counts: such rows hide something."""
+UNSTATED_SCALE = 0.4
+"""The same of times between tokens where the table does not say what the pools are: such a table
+does not say either who drafts tokens, which halves them, and both kinds should be met half-way."""
 _STEP = 1e-4
 _MAX_DAMPING = 1e7
 
@@ -46,6 +49,8 @@ class _Problem:
 
     def __init__(self, sample: Sample) -> None:
         self.sample = sample
+        unstated = np.where(sample.features.is_given > 0, SCALE, UNSTATED_SCALE)
+        self.scales = (np.full(len(unstated), SCALE), unstated)
         self.names = [f"operator/{name}" for name in TERMS[:NUM_TIMES]]
         spread = [OPERATOR_SPREAD] * NUM_TIMES
         self.columns: dict[str, list[np.ndarray]] = {}
@@ -99,15 +104,17 @@ def fit(
     weights, prior = sample.weights, SCALE**2 * problem.pull
 
     def cost(place: Floats, found: tuple[Floats, Floats]) -> float:
-        data = sum(float((weights * np.log1p((one / SCALE) ** 2)).sum()) for one in found)
-        return SCALE**2 * data + float((prior * place**2).sum())
+        total = float((prior * place**2).sum())
+        for one, scale in zip(found, problem.scales, strict=True):
+            total += float((weights * scale**2 * np.log1p((one / scale) ** 2)).sum())
+        return total
 
     found = problem.residuals(at)
     best = cost(at, found)
     for _ in range(max_iterations):
         normal, downhill = np.diag(prior), -prior * at
-        for slope, one in zip(problem.slopes(at, found), found, strict=True):
-            robust = weights / (1.0 + (one / SCALE) ** 2)
+        for slope, one, scale in zip(problem.slopes(at, found), found, problem.scales, strict=True):
+            robust = weights / (1.0 + (one / scale) ** 2)
             normal = normal + slope.T @ (slope * robust[:, None])
             downhill = downhill - slope.T @ (robust * one)
         before = best
