@@ -19,6 +19,7 @@ POLICIES = (
     "sarathi",
     "phase_pure",
     "decode_first",
+    "whole_hybrid",
     "orca",
     "static",
 )

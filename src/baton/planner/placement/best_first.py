@@ -19,6 +19,8 @@ class Bounded(msgspec.Struct, Generic[Plan], frozen=True, kw_only=True):
     plan: Plan
     bound_per_s: float
     num_gpus: int
+    is_exact: bool = False
+    """The bound is what the plan itself served while it was ranked: only noise is added to it."""
 
 
 class Tally(msgspec.Struct, kw_only=True):
@@ -41,10 +43,12 @@ def best_first(
     """
 
     def bound(one: Bounded[Plan]) -> float:
-        return ask.value(one.bound_per_s, one.num_gpus) * (1 + ask.slack)
+        slack = ask.search_precision / 2 if one.is_exact else ask.slack
+        return ask.value(one.bound_per_s, one.num_gpus) * (1 + slack)
 
     tally, best, left = Tally(), 0.0, sorted(plans, key=lambda one: (-bound(one), one.num_gpus))
     results: list[Result] = []
+    num_searched = 0
 
     def can_win(one: Bounded[Plan]) -> bool:
         return bound(one) > best
@@ -53,13 +57,14 @@ def best_first(
         return simulate(one, best / ask.value(1.0, one.num_gpus))
 
     def after(one: Bounded[Plan], result: Result) -> None:
-        nonlocal best
+        nonlocal best, num_searched
+        num_searched += not one.is_exact
         tally.num_simulated += 1
         results.append(result)
         best = max(best, ask.value(goodput(result), one.num_gpus))
 
-    while left and can_win(left[0]) and tally.num_simulated < ask.most_simulated:
-        room = min(WAVE, ask.most_simulated - tally.num_simulated)
+    while left and can_win(left[0]) and num_searched < ask.most_simulated:
+        room = min(WAVE, ask.most_simulated - num_searched)
         wave, left = left[:room], left[room:]
         tally.num_pruned += sum(not can_win(one) for one in wave)
         in_waves(wave, run, after, can_win)

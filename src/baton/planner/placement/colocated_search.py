@@ -55,6 +55,13 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Ranked(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool and what one instance of it served."""
+
+    pool: Pool
+    answer: GoodputAnswer
+
+
 def search_colocated(
     space: Space,
     workload: FastWorkload,
@@ -67,10 +74,11 @@ def search_colocated(
     pools, num_unplaceable = _pools(space, policies, ask)
     ranked, num_dropped, num_simulations = _ranked(pools, space, workload, ask, say)
 
-    def simulate(one: Bounded[Pool], incumbent_per_s: float) -> Arm:
-        pool = one.plan
+    def simulate(one: Bounded[Ranked], incumbent_per_s: float) -> Arm:
+        pool, answer = one.plan.pool, one.plan.answer
         deployment = pool.deployment(space, pool.num)
-        answer = search(deployment, workload, ask.ranking(), incumbent_per_s)
+        if not one.is_exact:
+            answer = search(deployment, workload, ask.ranking(), incumbent_per_s)
         arm = colocated_arm(
             space, pool.candidate.parallel, deployment, answer, pool.packing, one.bound_per_s
         )
@@ -138,10 +146,10 @@ def _pools(space: Space, policies: Sequence[str], ask: Ask) -> tuple[list[Pool],
 
 def _ranked(
     pools: Sequence[Pool], space: Space, workload: FastWorkload, ask: Ask, say: Say
-) -> tuple[list[Bounded[Pool]], int, int]:
+) -> tuple[list[Bounded[Ranked]], int, int]:
     """By one instance's goodput times their number; those surely below the best are dropped."""
     settings = ask.ranking()
-    found: list[Bounded[Pool]] = []
+    found: list[Bounded[Ranked]] = []
     num_dropped = num_simulations = 0
     best = 0.0
 
@@ -154,7 +162,14 @@ def _ranked(
         num_simulations += answer.num_simulations
         bound = answer.rate.value * pool.num
         if bound > 0:
-            found.append(Bounded(plan=pool, bound_per_s=bound, num_gpus=pool.num_gpus))
+            found.append(
+                Bounded(
+                    plan=Ranked(pool=pool, answer=answer),
+                    bound_per_s=bound,
+                    num_gpus=pool.num_gpus,
+                    is_exact=pool.num == 1,
+                )
+            )
         else:
             num_dropped += 1
         best = max(best, ask.value(bound, pool.num_gpus))
