@@ -115,6 +115,11 @@ def test_a_step_that_begins_before_the_last_one_ended_delays_nothing_that_is_las
     net.step(flow, 0.0, 0.0, 100.0, 4, 200.0)
     net.step(flow, 50.0, 50.0, 150.0, 4, 200.0)
     assert net.run() == {1: pytest.approx(150.0 + 50.0 / 1000.0)}
+    slow = links(2, rate=1.0)
+    flow = slow.open(0.0, 1, (0, 1), 400.0)
+    slow.step(flow, 0.0, 0.0, 100.0, 4, 200.0)
+    slow.step(flow, 50.0, 50.0, 150.0, 4, 200.0)
+    assert slow.run() == {1: pytest.approx(25.0 + 400.0)}
 
 
 def test_flows_of_one_sender_share_its_link():
@@ -133,6 +138,16 @@ def test_what_a_released_flow_cannot_use_is_left_to_others():
     ends = net.run()
     assert ends[2] == pytest.approx(10.0)
     assert ends[1] == pytest.approx(20.1)
+
+
+def test_a_flow_that_has_sent_all_there_is_takes_what_is_released_and_no_more():
+    """400 bytes are ready at 500; at 5 a us, with 1 a us more, they are gone at 600. The other one
+    then gets 9, from 1000 on again 5 beside the last layer's 100, and 10 at the end."""
+    net = links(3, rate=10.0)
+    late = net.open(500.0, 1, (0, 1), 1000.0)
+    net.step(late, 500.0, 0.0, 1000.0, 10, 1000.0)
+    net.send(500.0, 2, (0, 2), 5000.0)
+    assert net.run() == {1: pytest.approx(1020.0), 2: pytest.approx(1100.0)}
 
 
 def test_max_min_over_two_bottlenecks():
@@ -173,7 +188,9 @@ def test_nothing_to_send_is_done_at_once_and_a_cancelled_flow_never():
     cancel_flow(net.net, doomed, 10.0)
     cancel_flow(net.net, computing, 10.0)
     assert net.run() == {1: 5.0, 4: pytest.approx(10.0 + 97.5)}
-    assert net.net.counts[0] > 0, "slots are used again"
+    first = net.send(300.0, 5, (0, 1), 10.0)
+    cancel_flow(net.net, first, 300.0)
+    assert net.send(300.0, 6, (0, 1), 10.0) == first, "its place is used again at once"
 
 
 def reference(flows: list[tuple[float, int, int, float]], capacity: Callable) -> dict[int, float]:

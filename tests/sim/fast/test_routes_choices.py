@@ -3,6 +3,7 @@
 from hashlib import blake2b
 from random import Random
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -22,6 +23,7 @@ FLEETS = [
     (Role.PREFILL, Role.PREFILL, Role.PREFILL, Role.DECODE, Role.DECODE, Role.DECODE),
     (Role.MIXED,) * 4,
     (Role.PREFILL, Role.MIXED, Role.DECODE, Role.MIXED, Role.PREFILL, Role.DECODE),
+    (Role.PREFILL,) * 3 + (Role.DECODE,) * 8,
     (Role.DECODE, Role.PREFILL),
     (Role.PREFILL, Role.PREFILL),
 ]
@@ -63,8 +65,11 @@ def question(random: Random, names: list[str]) -> RouteQuestion:
         num_layers=random.choice([1, 32]),
         schedule=random.choice([Schedule.LAYER, Schedule.REQUEST]),
         depths=depths,
-        memory_depths={name: min(depth, random.choice([0, 999])) for name, depth in depths.items()},
-        bytes_per_us=random.choice([0.0, 100.0, 10_000.0]),
+        memory_depths={
+            name: random.choice([0, depth, random.randint(0, depth)])
+            for name, depth in depths.items()
+        },
+        bytes_per_us=random.choice([0.0, 12.0, 25.0, 100.0, 10_000.0]),
         overhead_us=random.choice([0.0, 50.0]),
         ttft_slo_us=random.choice([0, 0, 30_000, 400_000]),
         tpot_slo_us=random.choice([0, 0, 15_000, 40_000]),
@@ -156,6 +161,36 @@ def test_the_same_choice_as_production_with_the_same_clocks_to_the_last_bit(name
         kinds.add(type(expected))
     assert Decision in kinds and type(None) in kinds
     assert (Rejection in kinds) == (name in {"conductor", "pair"})
+
+
+def test_pairs_are_weighed_where_transfers_and_steps_compete():
+    """A decode worker that starts at once against one that has most of the prompt already."""
+    policy, num_long = ROUTE_POLICIES["pair"], 0
+    roles = (Role.PREFILL,) * 3 + (Role.DECODE,) * 8
+    names = [f"{role}-{k:02}" for k, role in enumerate(roles)]
+    for seed in range(300):
+        random = Random(seed)
+        workers = [load(random, *pair) for pair in zip(names, roles, strict=True)]
+        asked = msgspec.structs.replace(
+            question(random, names),
+            num_tokens=600,
+            num_output_tokens=random.choice([0, 1]),
+            num_layers=32,
+            schedule=Schedule.LAYER,
+            memory_depths={name: random.randint(0, 37) for name in names},
+            bytes_per_us=random.uniform(8.0, 40.0),
+            tpot_slo_us=0,
+            ttft_slo_us=0,
+        )
+        fleet = fleet_of(workers, asked)
+        put(fleet, asked)
+        expected = policy.choose(asked, workers)
+        found = compiled_answer(fleet, choose(fleet, route_code("pair")), names)
+        assert found == answer(expected), f"seed {seed}"
+        if isinstance(expected, Decision):
+            best = max(workers[3:], key=lambda w: asked.memory_depths[w.worker_id])
+            num_long += expected.pair.decode != best.worker_id
+    assert 20 < num_long < 280, "neither side decides alone"
 
 
 def ask(fleet: f.Fleet, name: str) -> tuple[int, int]:
