@@ -35,24 +35,35 @@ def simulated(fleet: str, rate: float, num: int):
     return simulate_fast(one.deployment(parse_fleet(fleet)), workload)
 
 
-def milliseconds(values, *percentiles):
-    return pytest.approx(np.percentile(values, percentiles) / 1000, rel=0.01)
+def milliseconds(values, *percentiles, within=0.01):
+    return pytest.approx(np.percentile(values, percentiles) / 1000, rel=within)
 
 
 @pytest.mark.parametrize(
-    ("fleet", "rate", "num", "ttft_ms", "e2e_ms"),
+    ("fleet", "rate", "num", "ttft_ms", "e2e_ms", "within"),
     [
-        ("25xh100:26xa100", 80, 10_000, (131.6, 377.2, 658.3), (6274, 28_882)),
-        ("23xh100:10xh100", 80, 1000, (131.2, 391.6, 678.7), None),
-        ("4xh100:4xh100", 16, 1000, (147.3, 644.9, 930.1), None),
+        ("25xh100:26xa100", 80, 10_000, (131.6, 377.2, 658.3), (6274, 28_882), 0.01),
+        ("23xh100:10xh100", 80, 1000, (131.2, 391.6, 678.7), None, 0.01),
+        ("4xh100:4xh100", 16, 1000, (147.3, 644.9, 930.1), None, 0.01),
+        ("27xa100:13xa100", 80, 1000, (500.7, 1330.3, 2041.3), None, 0.05),
     ],
 )
-def test_split_clusters_are_as_fast_as_in_the_authors_simulator(fleet, rate, num, ttft_ms, e2e_ms):
+def test_split_clusters_are_as_fast_as_in_the_authors_simulator(
+    fleet, rate, num, ttft_ms, e2e_ms, within
+):
     result = simulated(fleet, rate, num)
     assert result.is_completed.all()
-    assert list(ttft_ms) == milliseconds(result.ttft_us, 50, 90, 99)
+    # Equal queues are told apart otherwise: half loaded prompt machines differ by a few percent.
+    assert list(ttft_ms) == milliseconds(result.ttft_us, 50, 90, 99, within=within)
     if e2e_ms:
         assert list(e2e_ms) == milliseconds(result.e2e_us, 50, 99)
+
+
+def test_machines_that_run_both_phases_are_as_fast_as_in_the_authors_simulator():
+    result = simulated("40xh100", 80, 1000)
+    tbt = (result.last_us - result.first_us) / result.num_output
+    assert [159.0, 414.0, 705.2] == milliseconds(result.ttft_us, 50, 90, 99)
+    assert [42.1, 67.3] == milliseconds(tbt, 50, 99)
 
 
 def test_what_was_measured_contradicts_the_simulators_reading_of_it():

@@ -19,14 +19,18 @@ MAX_SEQUENCES = 512
 class Rules:
     """Splitwise's scheduling: JSQ over pending tokens, FCFS prompts, tokens as memory allows."""
 
-    prompt_policy: str = "prefill_first"
-    """Whole prompts in order up to the cap; one above it runs alone, uncut."""
-    token_policy: str = "prefill_first"
-    mixed_policy: str = "prefill_first"
+    prompt_policy: str = "whole_hybrid"
+    """Whole prompts in order up to the cap, one above it alone, and decodes beside them, which a
+    prompt machine has only while it is borrowed."""
+    token_policy: str = "whole_hybrid"
+    mixed_policy: str = "whole_hybrid"
     """Of a fleet without a split."""
     max_batch_tokens: int = PROMPT_TOKENS
     max_num_seqs: int = MAX_SEQUENCES
     route: str = "pending_tokens"
+    mixed_route: str = "shortest_queue"
+    """Of a fleet without a split: fewest prompt tokens that wait, then fewest requests. What is
+    decoded there says little about when the next prompt starts."""
     spill: Spill | None = field(default_factory=Spill)
     """None: every machine keeps its role."""
     keeps_prefixes: bool = False
@@ -94,7 +98,7 @@ class Service:
             topology=Topology(
                 egress_bytes_per_us=link, ingress_bytes_per_us=link, latency_us=self.latency_us
             ),
-            route=rules.route,
+            route=rules.route if fleet.is_split else rules.mixed_route,
             spill=rules.spill if fleet.is_split else None,
         )
 

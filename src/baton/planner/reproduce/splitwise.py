@@ -44,8 +44,8 @@ PUBLISHED, MEASURED = "as published", "as measured"
 READINGS = {PUBLISHED: "batch_tokens", MEASURED: "batch"}
 LONG_S = 600.0
 """Of arrivals, as the authors' traces: shorter ones end before queues have grown."""
-RULES = Rules(mixed_policy="orca")
-"""The authors' baselines run prompts uncut beside decodes."""
+RULES = Rules()
+"""Mixed batching on baselines and borrowed machines, JSQ, the mixed pool at 8192 tokens."""
 SCOUT_S = 60.0
 """Of the first search, which tells the long one where to begin."""
 SHORT_S = 120.0
