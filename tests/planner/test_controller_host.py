@@ -114,6 +114,7 @@ def test_a_closed_worker_gets_nothing_new_finishes_and_is_drained():
     simulation.run_until(40 * S)
     assert simulation.is_drained(0)
     assert int((simulation.result().prefill_worker == 0).sum()) == had
+    simulation.end(0, 40 * S)
     simulation.open(0, 40 * S)
     simulation.run_until()
     assert int((simulation.result().prefill_worker == 0).sum()) > had

@@ -81,6 +81,7 @@ class Fleet:
         for slot in self._slots:
             if slot.is_draining and simulation.is_drained(slot.number):
                 slot.is_draining = False
+                simulation.end(slot.number, now_us)
                 if slot.flips:
                     slot.flips = False
                     other = Role.DECODE if slot.role is Role.PREFILL else Role.PREFILL

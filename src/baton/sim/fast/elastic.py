@@ -1,6 +1,6 @@
 """A simulation whose workers come and go: opened, closed to new requests, and drained.
 
-Every worker that may ever run is in the deployment; those that are closed cost nothing here. The
+Every worker that may ever run is in the deployment; one that is not open is as if it were dead. The
 caller advances the simulation slice by slice and acts between slices.
 """
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from baton.errors import ConfigError
 from baton.sim.fast import columns as c
 from baton.sim.fast.deployment import Deployment
-from baton.sim.fast.router import route_waiting
 from baton.sim.fast.run import Simulation
 from baton.sim.fast.workload import FastWorkload
 
@@ -29,18 +28,36 @@ class ElasticSimulation(Simulation):
         super().__init__(deployment, workload)
         if not opened:
             raise ConfigError("elastic simulation: no worker is open; open one of each phase")
-        self._state.workers[:, c.W_IS_CLOSED] = 1
-        self._state.workers[list(opened), c.W_IS_CLOSED] = 0
+        workers = self._state.workers
+        away = np.setdiff1d(np.arange(len(workers)), opened)
+        workers[away, c.W_IS_UP], workers[away, c.W_NUM_DOWN] = 0, 1
 
     def open(self, worker: int, now_us: float) -> None:
-        """It takes requests from now on; those that wait for a route are asked again."""
+        """An empty worker takes requests from now on; those that wait for a route ask again."""
         self._state.workers[worker, c.W_IS_CLOSED] = 0
-        self._state.numbers[c.N_NOW_US] = max(self._state.numbers[c.N_NOW_US], now_us)
-        route_waiting(self._state, self._network, self._extras)
+        self._happens(c.E_UP, worker, now_us)
 
     def close(self, worker: int) -> None:
         """Nothing new is routed there; what it has goes on."""
         self._state.workers[worker, c.W_IS_CLOSED] = 1
+
+    def end(self, worker: int, now_us: float) -> None:
+        """A drained worker is gone, and with it all that it kept."""
+        self._happens(c.E_DOWN, worker, now_us)
+
+    def _happens(self, kind: int, worker: int, now_us: float) -> None:
+        """The next thing that happens: nothing in the heap is earlier than now."""
+        state = self._state
+        size = int(state.counts[c.C_HEAP]) + 1
+        state.counts[c.C_HEAP] = size
+        state.counts[c.C_SEQUENCE] += 1
+        place = size
+        while place > 1 and now_us < state.event_us[place // 2]:
+            state.event_us[place] = state.event_us[place // 2]
+            state.events[place] = state.events[place // 2]
+            place //= 2
+        state.event_us[place] = now_us
+        state.events[place] = (state.counts[c.C_SEQUENCE], kind, worker, 0)
 
     def is_drained(self, worker: int) -> bool:
         """No request needs it any more."""
@@ -50,7 +67,10 @@ class ElasticSimulation(Simulation):
         computes = is_open & (phase != c.DECODING) & (numbers[:, c.R_PREFILL] == worker)
         holds = (numbers[:, c.R_PREFILL] == worker) & (numbers[:, c.R_SOURCE_BLOCKS] > 0) & is_open
         decodes = is_open & (numbers[:, c.R_DECODE] == worker)
-        return not bool((computes | holds | decodes).any())
+        copies = (phase == c.FETCHING) & (
+            (numbers[:, c.R_FETCH] == worker + 1) | (numbers[:, c.R_FETCH_OWNER] == worker)
+        )
+        return not bool((computes | holds | decodes | copies).any())
 
     @property
     def phases(self) -> Ints:
