@@ -3,10 +3,15 @@
 import asyncio
 import os
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
+
+from rich.console import Console
 
 from baton.errors import ConfigError
 
+Word = TypeVar("Word", bound=StrEnum)
 LoopFactory = Callable[[], asyncio.AbstractEventLoop] | None
 
 
@@ -40,3 +45,29 @@ def data_folder(given: Path | None) -> Path | None:
     if not given.is_dir():
         raise ConfigError(f"--data {given}: no such folder")
     return given
+
+
+def word(kind: type[Word], text: str, flag: str) -> Word:
+    """The member of an enumeration that a flag names."""
+    try:
+        return kind(text)
+    except ValueError:
+        known = ", ".join(one.value for one in kind)
+        raise ConfigError(f"{flag} {text!r}: use one of {known}") from None
+
+
+def seed_list(text: str, least: int = 1) -> tuple[int, ...]:
+    """Of `--seeds 0,1,2`: different numbers, at least so many."""
+    try:
+        seeds = tuple(int(one) for one in text.split(","))
+    except ValueError:
+        raise ConfigError(f"--seeds {text!r}: whole numbers, such as 0,1,2") from None
+    if len(set(seeds)) != len(seeds) or len(seeds) < least or min(seeds) < 0:
+        raise ConfigError(f"--seeds {text!r}: at least {least} different ones, 0 or more")
+    return seeds
+
+
+def console_for(columns: int) -> Console:
+    """The terminal, or as many columns as a verb's tables need when they go into a file."""
+    console = Console()
+    return console if console.is_terminal else Console(width=columns)

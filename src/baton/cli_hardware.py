@@ -1,15 +1,12 @@
 """`baton hardware`: what is known of models, systems and step times."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 
-from baton.cli_common import check_writable
-from baton.errors import ConfigError
+from baton.cli_common import check_writable, console_for, data_folder
 
 _PIPE_COLUMNS = 120
 
@@ -36,10 +33,8 @@ def hardware(
     from baton.hardware.step_table import print_table, step_table
 
     check_writable(json_out)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PIPE_COLUMNS)
-    folder = _folder(data)
+    console = console_for(_PIPE_COLUMNS)
+    folder = data_folder(data)
     if model is None and system is None and profile is None:
         print_listing(folder, console)
         _write(json_out, listing(folder))
@@ -66,15 +61,6 @@ def _asked(flags: dict[str, Any], folder: Path | None) -> Any:
         predictor=flags["predictor"],
         utilization=flags["utilization"],
     )
-
-
-def _folder(given: Path | None) -> Path | None:
-    if given is None:
-        name = os.environ.get("BATON_DATA", "")
-        return Path(name) if name else None
-    if not given.is_dir():
-        raise ConfigError(f"--data {given}: no such folder")
-    return given
 
 
 def _write(path: Path | None, found: Any) -> None:

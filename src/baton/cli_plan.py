@@ -1,6 +1,5 @@
 """`baton plan`, apart from the other verbs because of its many options."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from baton.cli_common import check_writable
+from baton.cli_common import check_writable, console_for, data_folder, seed_list, word
 from baton.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -81,9 +80,7 @@ def plan(
 ) -> None:
     """Should prefill and decode be split, and how? From your own trace and hardware."""
     flags = locals()
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PIPE_COLUMNS)
+    console = console_for(_PIPE_COLUMNS)
     question = _question(flags)
     for path, flag in ((html_out, "--html"), (json_out, "--json")):
         check_writable(path, flag)
@@ -100,7 +97,6 @@ def _question(flags: dict[str, Any]) -> "Question":
     from baton.planner.goodput.draws import Arrivals
     from baton.planner.plan.question import Question, targets_of
 
-    data = flags["data"] or (os.environ.get("BATON_DATA") or None)
     return Question(
         trace=flags["trace"],
         targets=targets_of(flags["ttft"], flags["tpot"], flags["attainment"]),
@@ -108,38 +104,20 @@ def _question(flags: dict[str, Any]) -> "Question":
         model=flags["model"],
         system=flags["system"],
         profile=flags["profile"],
-        data=None if data is None else Path(data),
+        data=data_folder(flags["data"]),
         predictor=flags["predictor"],
         format=flags["format"],
         limit=flags["num"],
         rate_per_s=flags["rate"],
-        contract=_word("--contract", flags["contract"], Contract),
-        arrivals=_word("--arrivals", flags["arrivals"], Arrivals),
+        contract=word(Contract, flags["contract"], "--contract"),
+        arrivals=word(Arrivals, flags["arrivals"], "--arrivals"),
         safety=flags["safety"],
-        seeds=_seeds(flags["seeds"]),
+        seeds=seed_list(flags["seeds"], least=3),
         utilization=flags["utilization"],
         every_policy=flags["every_policy"],
         kv_tokens=flags["kv_tokens"],
         num_requests=flags["requests"],
     )
-
-
-def _word(flag: str, text: str, kind: Any) -> Any:
-    try:
-        return kind(text)
-    except ValueError:
-        known = ", ".join(one.value for one in kind)
-        raise ConfigError(f"{flag} {text!r}: use one of {known}") from None
-
-
-def _seeds(text: str) -> tuple[int, ...]:
-    try:
-        seeds = tuple(int(word) for word in text.split(","))
-    except ValueError:
-        raise ConfigError(f"--seeds {text!r}: whole numbers, such as 0,1,2") from None
-    if len(set(seeds)) < 3 or len(set(seeds)) != len(seeds) or min(seeds) < 0:
-        raise ConfigError(f"--seeds {text!r}: at least 3 different ones, 0 or more")
-    return seeds
 
 
 def _require(html_out: Path | None, out_dir: Path | None) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from baton.cli_common import check_writable
+from baton.cli_common import check_writable, console_for
 
 _PIPE_COLUMNS = 120
 
@@ -28,9 +28,7 @@ def predict(
     from baton.planner.predict.command import PredictOptions, data_folder, predict_command
 
     check_writable(out, "--out")
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PIPE_COLUMNS)
+    console = console_for(_PIPE_COLUMNS)
     options = PredictOptions(
         rows=rows,
         data=data_folder(data),

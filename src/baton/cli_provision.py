@@ -4,10 +4,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from baton.cli_common import check_writable
-from baton.errors import ConfigError
+from baton.cli_common import check_writable, console_for, data_folder, seed_list, word
 
 _PIPE_COLUMNS = 170
 
@@ -27,9 +25,7 @@ def provision(
     trace: Trace,
     model: Annotated[str, _option("a known name, or the path of a config.json")] = "bloom-176b",
     machines: Machines = "a100,h100,h100cap",
-    rate: Annotated[
-        float | None, _option("find the least fleets for so many req/s")
-    ] = None,
+    rate: Annotated[float | None, _option("find the least fleets for so many req/s")] = None,
     budget: Annotated[str, _option("find the fastest: cost:N, power:N or machines:N")] = "",
     fleet: Fleets = None,
     also: Also = None,
@@ -61,9 +57,7 @@ def provision(
 
     check_writable(json_out)
     question = _question(flags)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PIPE_COLUMNS)
+    console = console_for(_PIPE_COLUMNS)
     raise typer.Exit(provision_command(question, console, json_out))
 
 
@@ -86,49 +80,26 @@ def _question(flags: dict[str, Any]) -> Any:
             machines=command.parse_machines(flags["machines"]),
             constants=flags["constants"],
             reference=flags["reference"],
-            data=_data(flags["data"]),
+            data=data_folder(flags["data"]),
             predictor=flags["predictor"],
             utilization=flags["utilization"],
             link_gbits=flags["link_gbits"],
-            schedule=_word(Schedule, flags["schedule"], "--schedule"),
+            schedule=word(Schedule, flags["schedule"], "--schedule"),
         ),
         rate_per_s=rate,
         budget=command.parse_budget(budget) if budget else None,
         fleets=tuple(command.parse_fleet(one) for one in flags["fleet"] or ()),
-        objective=_word(Objective, flags["objective"], "--objective"),
+        objective=word(Objective, flags["objective"], "--objective"),
         step_per_s=flags["step"],
         duration_s=flags["duration"],
-        seeds=_seeds(flags["seeds"]),
-        lengths=_word(Lengths, flags["lengths"], "--lengths"),
+        seeds=seed_list(flags["seeds"]),
+        lengths=word(Lengths, flags["lengths"], "--lengths"),
         cv=flags["cv"],
-        tbt=_word(TBT, flags["tbt"], "--tbt"),
+        tbt=word(TBT, flags["tbt"], "--tbt"),
         slo_scale=flags["slo_scale"],
         spill_tokens=flags["spill"],
         max_machines=flags["max_machines"],
     )
-
-
-def _word(kind: Any, text: str, flag: str) -> Any:
-    try:
-        return kind(text)
-    except ValueError:
-        known = ", ".join(one.value for one in kind)
-        raise ConfigError(f"{flag} {text!r}: use one of {known}") from None
-
-
-def _seeds(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(word) for word in text.split(","))
-    except ValueError:
-        raise ConfigError(f"--seeds {text!r}: write numbers, such as 0,1,2") from None
-
-
-def _data(folder: Path | None) -> Path | None:
-    """The folder that was given, or $BATON_DATA; none is needed for a formula."""
-    import os
-
-    named = os.environ.get("BATON_DATA")
-    return folder or (Path(named) if named else None)
 
 
 def register(app: typer.Typer) -> None:

@@ -5,9 +5,8 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 
-from baton.cli_common import check_writable, data_folder
+from baton.cli_common import check_writable, console_for, data_folder
 from baton.errors import ConfigError
 
 _PIPE_COLUMNS = 120
@@ -79,9 +78,7 @@ def simulate(
     check_writable(json_out)
     check_writable(table, "--table")
     plan, costs = _plan(flags)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PIPE_COLUMNS)
+    console = console_for(_PIPE_COLUMNS)
     raise typer.Exit(simulate_command(plan, costs, console, json_out, table))
 
 

@@ -14,6 +14,12 @@ from baton.hardware.system import SYSTEMS
 from baton.profile_file import save_profile
 
 
+@pytest.fixture(autouse=True)
+def no_data(monkeypatch):
+    """What is chosen must not depend on who runs the tests."""
+    monkeypatch.delenv("BATON_DATA", raising=False)
+
+
 def ran(*arguments):
     return CliRunner().invoke(app, ["hardware", *map(str, arguments)], catch_exceptions=False)
 
