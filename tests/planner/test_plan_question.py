@@ -48,6 +48,7 @@ def question(tmp_path, **changed):
         ({"rate_per_s": 0.0}, "--rate 0"),
         ({"safety": 1.0}, "--safety 1"),
         ({"kv_tokens": 0}, "--kv-tokens 0"),
+        ({"route": "nearest"}, "--route 'nearest': use one of shortest_queue"),
         ({"model": ""}, "name a --model, or a --profile"),
         ({"system": ""}, "name a --system, or a --profile"),
     ],

@@ -7,16 +7,16 @@ from baton.core.ids import Role
 from baton.core.knobs import knobs_of
 from baton.planner.deploy.blueprint import Blueprint
 from baton.planner.deploy.target import Target
+from baton.policy.routing.policies import ROUTE_POLICIES
 
 _MS = 1
-_ROUTES = ("shortest_queue", "distserve", "memserve", "conductor", "pair", "load_balance")
 
 
 def baton_config(blueprint: Blueprint, target: Target) -> BatonConfig:
     """The configuration, validated; what a plan says nothing about keeps its default."""
     first, last = blueprint.pools[0], blueprint.pools[-1]
     count = {pool.role: pool.num_workers for pool in blueprint.pools}
-    route = blueprint.route if blueprint.route in _ROUTES else "shortest_queue"
+    route = blueprint.route if blueprint.route in ROUTE_POLICIES else "shortest_queue"
     values: dict[str, object] = {
         "model.name": target.model,
         "model.device": "cpu" if target.is_cpu else "cuda",

@@ -57,7 +57,7 @@ def load_inputs(question: Question) -> Inputs:
         system,
         choice.predictor,
         cluster,
-        serving=Serving(),
+        serving=Serving(route=question.route),
         utilization=question.utilization,
     )
     if question.kv_tokens is not None:

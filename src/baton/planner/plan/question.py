@@ -10,6 +10,7 @@ from baton.errors import ConfigError
 from baton.goodput.slo import SLOTargets
 from baton.planner.goodput.answer import Contract
 from baton.planner.goodput.draws import Arrivals
+from baton.policy.routing.policies import ROUTE_POLICIES
 
 US_PER_MS = 1000
 _TIME = re.compile(r"(?P<number>[0-9.eE+-]+)\s*(?P<unit>ms|s|us)?")
@@ -44,6 +45,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     seeds: tuple[int, ...] = SEEDS
     utilization: float = 0.9
     arrivals: Arrivals = Arrivals.POISSON
+    route: str = "shortest_queue"
+    """Of both arms; those that ask for caches pay where the trace has shared prefixes."""
     every_policy: bool = False
     kv_tokens: int | None = None
     """Of one instance, instead of what memory gives."""
@@ -68,6 +71,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.kv_tokens is not None and self.kv_tokens < 1:
             raise ConfigError(f"--kv-tokens {self.kv_tokens}: at least 1")
+        if self.route not in ROUTE_POLICIES:
+            raise ConfigError(f"--route {self.route!r}: use one of {', '.join(ROUTE_POLICIES)}")
         if self.arrivals is Arrivals.GAMMA:
             raise ConfigError("--arrivals gamma: use poisson, or trace for the trace's own gaps")
         if not self.model and self.profile is None:
