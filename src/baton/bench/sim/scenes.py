@@ -14,19 +14,22 @@ LINK_BYTES_PER_US = 25_000.0
 NUM_LAYERS = 32
 _POOL_BLOCKS, _BLOCK_SIZE = 16_384, 512
 """Dynamo's default pool, in blocks of the trace."""
+_ROWS = tuple(float(n) for n in range(0, 8193, 256))
 
 DYNAMO_STEPS = StepCurves(
     sides=(
         StepSide(
             prefill_us=16_501.42,
-            prefill_rows=Line(knots=(0.0, 8192.0), values_us=(0.0, 8192 * 15.18344)),
-            pair_us=2 * 4.209989e-4,
+            prefill_rows=Line(
+                knots=_ROWS, values_us=tuple(15.18344 * n + 4.209989e-4 * n * n for n in _ROWS)
+            ),
             decode_us=5_740.0,
             decode_token_us=54_010.0 / (_POOL_BLOCKS * _BLOCK_SIZE),
         ),
     ),
     source="the engine that Dynamo's replay has built in, read from its reports: prompts of 16 to "
-    "32,768 tokens alone, and one decode row by the share of the pool that is in use",
+    "32,768 tokens alone (a chunk costs what its own rows do, whatever they see), and one decode "
+    "row by the share of the pool that is in use",
 )
 """Both simulate the same steps, so that both have the same batches and as many steps."""
 
