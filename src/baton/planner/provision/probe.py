@@ -33,7 +33,7 @@ class Probe(NamedTuple):
     tpot_ms: tuple[float, float, float]
     e2e_ms: tuple[float, float, float]
     completed_per_s: float
-    """Within the time in which requests arrive, its first tenth left out."""
+    """Within the time in which requests arrive, its first quarter, while it fills up, left out."""
     busy: dict[str, float]
     """Mean share of time that the machines of each pool compute while requests arrive."""
     counters: dict[str, int]
@@ -149,7 +149,7 @@ def _percentiles_ms(values: Floats) -> tuple[float, float, float]:
 
 
 def _throughput(result: FastResult, arrivals_end_us: float) -> float:
-    begin = arrivals_end_us / 10
+    begin = arrivals_end_us / 4
     inside = (result.last_us >= begin) & (result.last_us < arrivals_end_us) & result.is_completed
     return float(inside.sum()) / (arrivals_end_us - begin) * US_PER_S
 
