@@ -58,7 +58,7 @@ def transfer_us(fleet: Fleet, nbytes: float) -> float:
     """Time on the link; nothing is free to move once a rate is known."""
     if nbytes == 0.0 or fleet.values[BYTES_PER_US] == 0.0:
         return 0.0
-    return nbytes / fleet.values[BYTES_PER_US] + fleet.values[OVERHEAD_US]
+    return float(nbytes / fleet.values[BYTES_PER_US] + fleet.values[OVERHEAD_US])
 
 
 @compiled
@@ -67,7 +67,8 @@ def exposed_us(fleet: Fleet, compute_us: float, moved_us: float) -> float:
     if not fleet.counts[IS_LAYERED]:
         return moved_us
     num_layers = fleet.counts[NUM_LAYERS]
-    return max(moved_us / num_layers, moved_us - compute_us * (num_layers - 1) / num_layers)
+    last_us = moved_us / num_layers
+    return float(max(last_us, moved_us - compute_us * (num_layers - 1) / num_layers))
 
 
 @compiled
