@@ -16,7 +16,7 @@ class Lindley:
         self.gap_us = gap_us
         self.num_calls = 0
 
-    def __call__(self, deployment, workload):
+    def __call__(self, deployment, workload, *, stop_us=np.inf):
         self.num_calls += 1
         num = len(workload)
         service = self.service_us(workload.num_prompt)

@@ -5,7 +5,7 @@ is simulated twice with one seed.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -28,10 +28,9 @@ from baton.planner.goodput.precision import (
     needed,
     noise,
 )
-from baton.planner.goodput.prober import Prober
+from baton.planner.goodput.prober import Prober, Simulate
 from baton.planner.goodput.slope import slope_of
 from baton.sim.fast.deployment import Deployment
-from baton.sim.fast.result import FastResult
 from baton.sim.fast.run import simulate_fast
 from baton.sim.fast.workload import FastWorkload
 
@@ -44,7 +43,6 @@ HEADROOM = 1.0
 """Octaves above that throughput at which a simulation that is long enough must fail."""
 SURE = 3.0
 """Standard errors by which an incumbent's rate must fail for a candidate to be dropped."""
-Simulate = Callable[[Deployment, FastWorkload], FastResult]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,20 +130,20 @@ class _Search:
     def run(self, incumbent_per_s: float) -> GoodputAnswer:
         settings, prober = self._settings, self._prober
         seed = settings.seeds[0]
+        stride = max(1, math.floor(math.log(PILOT_RATIO) / prober.log_step))
+        if incumbent_per_s > 0 and self._surely_fails(seed, incumbent_per_s):
+            return self._pruned(asked(self._num_pilot, len(settings.seeds)), incumbent_per_s)
         while True:
             top = prober.saturation(seed, self._num_pilot)
             count = asked(self._num_pilot, len(settings.seeds))
             if top is None:
                 return self._nothing(count, 0.0, [])
-            if incumbent_per_s > 0 and self._surely_fails(seed, incumbent_per_s):
-                return self._pruned(count, incumbent_per_s)
             self._floor = top - math.ceil(NUM_OCTAVES * math.log(2) / prober.log_step)
             self._ceiling = top + math.ceil(HEADROOM * math.log(2) / prober.log_step)
             if not self._passes(seed, self._num_pilot, self._ceiling):
                 break
             if not self._grow():
                 return self._endless(count)
-        stride = max(1, math.floor(math.log(PILOT_RATIO) / prober.log_step))
         passed, failed = self._bracket(seed, self._num_pilot, top, stride)
         if passed is None:
             return self._nothing(count, prober.rate(failed), [])
@@ -158,8 +156,9 @@ class _Search:
 
     def _grow(self) -> bool:
         """A longer pilot: one that passes above its own throughput ends before its queue shows."""
-        most = self._num_in_trace or MAX_REQUESTS
-        if self._settings.num_requests is not None or self._num_pilot >= most:
+        settings = self._settings
+        most = min(self._num_in_trace or MAX_REQUESTS, settings.most_requests or MAX_REQUESTS)
+        if settings.num_requests is not None or self._num_pilot >= most:
             return False
         self._num_pilot = min(4 * self._num_pilot, most)
         return True
@@ -200,14 +199,16 @@ class _Search:
     def _bracket(self, seed: int, num: int, start: int, stride: int) -> tuple[int | None, int]:
         """A rate that passes and a higher one that fails, not more than a stride apart.
 
-        No such pair: the lowest rate fails, or the highest passes, where this seed is luckier than
-        the pilot's.
+        No such pair: even the lowest rate fails (None), or the highest passes (both are it).
         """
         if self._passes(seed, num, start):
             passed, width = start, stride
-            while passed + width < self._ceiling and self._passes(seed, num, passed + width):
-                passed, width = passed + width, 2 * width
-            return self._narrow(seed, num, passed, min(passed + width, self._ceiling), stride)
+            while passed < self._ceiling:
+                above = min(passed + width, self._ceiling)
+                if not self._passes(seed, num, above):
+                    return self._narrow(seed, num, passed, above, stride)
+                passed, width = above, 2 * width
+            return passed, passed
         if not self._passes(seed, num, self._floor):
             return None, self._floor
         failed, width = start, stride
@@ -231,7 +232,7 @@ class _Search:
 
     def _surely_fails(self, seed: int, rate_per_s: float) -> bool:
         step = self._prober.step_at(rate_per_s)
-        attained = self._prober.attained(seed, self._num_pilot, step)
+        attained = self._prober.hopeless(seed, self._num_pilot, step)
         num_effective = attained.num_counted / attained.inflation
         error = math.sqrt(self._target * (1 - self._target) / num_effective)
         return self._settings.contract.share(attained) < self._target - SURE * error

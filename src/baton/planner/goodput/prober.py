@@ -1,7 +1,6 @@
 """Simulations of one deployment at rates of a geometric grid, each at most once for each seed."""
 
 import math
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +16,8 @@ from baton.sim.fast.workload import FastWorkload
 AT_ONCE = 1e9
 """A rate at which all requests are there from the start."""
 US_PER_S = 1e6
+HOPELESS = 3.0
+"""Times a request's whole allowance."""
 
 
 class Asked(Protocol):
@@ -35,6 +36,15 @@ class Asked(Protocol):
         """The ratio of neighbouring rates, less one."""
 
 
+class Simulate(Protocol):
+    """`simulate_fast`, or what stands in its place."""
+
+    def __call__(
+        self, deployment: Deployment, workload: FastWorkload, *, stop_us: float = math.inf
+    ) -> FastResult:
+        """What happened up to a moment."""
+
+
 class Prober:
     """Step k of the grid is the rate (1 + precision) ** k requests a second."""
 
@@ -44,7 +54,7 @@ class Prober:
         workload: FastWorkload,
         asked: Asked,
         draws: Draws,
-        simulate: Callable[[Deployment, FastWorkload], FastResult],
+        simulate: Simulate,
     ) -> None:
         self.deployment = deployment
         self.log_step = math.log1p(asked.relative_precision)
@@ -76,6 +86,36 @@ class Prober:
             self.probes.append(Probe(seed=seed, rate_per_s=self.rate(step), attained=found))
         return self._attained[key]
 
+    def hopeless(self, seed: int, num: int, step: int) -> Attained:
+        """The same, cut off when whoever has not ended is several times too late on some clock.
+
+        It then counts as late on every clock, so the shares are on the low side; for telling what
+        fails for certain.
+        """
+        key = (seed, num, step)
+        if key not in self._attained:
+            requests = self._requests(seed, num).at_rate(self.rate(step))
+            stop_us = self._last_us(requests)
+            result = self._simulate(self.deployment, requests, stop_us=stop_us)
+            found = attain(result, self._asked.targets, self._asked.rule)
+            self.probes.append(Probe(seed=seed, rate_per_s=self.rate(step), attained=found))
+            return found
+        return self._attained[key]
+
+    def _last_us(self, requests: FastWorkload) -> float:
+        """Several times behind the last moment at which a request may end that meets its targets.
+
+        Endless where a clock that ends is not judged.
+        """
+        targets = self._asked.targets
+        if targets.e2e_us is not None:
+            longest = float(targets.e2e_us)
+        elif targets.ttft_us is not None and targets.tpot_us is not None:
+            longest = float(targets.ttft_us + targets.tpot_us * int(requests.num_output.max()))
+        else:
+            return math.inf
+        return float(requests.arrival_us[-1]) + HOPELESS * longest
+
     def residence_s(self, seed: int, step: int) -> float:
         """Mean time of a completed request at a rate that was simulated before."""
         return self._residence_s[seed, step]
@@ -90,10 +130,13 @@ class Prober:
             return None
         return self.step_at(num_completed * US_PER_S / result.duration_us)
 
-    def _run(self, seed: int, num: int, rate_per_s: float) -> FastResult:
+    def _requests(self, seed: int, num: int) -> FastWorkload:
         if (seed, num) not in self._drawn:
             self._drawn[seed, num] = draw(self._workload, num, seed, self._draws)
-        return self._simulate(self.deployment, self._drawn[seed, num].at_rate(rate_per_s))
+        return self._drawn[seed, num]
+
+    def _run(self, seed: int, num: int, rate_per_s: float) -> FastResult:
+        return self._simulate(self.deployment, self._requests(seed, num).at_rate(rate_per_s))
 
 
 def _residence_s(result: FastResult) -> float:

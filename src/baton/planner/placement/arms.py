@@ -16,7 +16,7 @@ from baton.planner.placement.paths import PathLoad, path_loads
 from baton.planner.placement.phases import PhasePlan
 from baton.planner.placement.residency import Residency
 from baton.planner.placement.space import Space
-from baton.planner.placement.waves import WAVE, in_waves
+from baton.planner.placement.waves import in_waves
 from baton.sim.fast.deployment import Deployment, Topology, WorkerGroup
 from baton.sim.fast.workload import FastWorkload
 
@@ -137,12 +137,15 @@ def in_order(arms: Sequence[Arm], ask: Ask) -> list[Arm]:
 
 
 def refined(arms: Sequence[Arm], workload: FastWorkload, ask: Ask, say: Say = silent) -> list[Arm]:
-    """Simulated at full length in order, until no rank promises more than was found.
+    """The first ones simulated at full length and in order again; behind them the others.
 
-    Ranks are on the high side, so what is left behind them is behind. The refined ones are first.
+    Ranks are on the high side, and alike for all, since all saw the same requests: what ranks below
+    the first one by more than the ranks' precision stays below it.
     """
-    waiting = [one for one in in_order(arms, ask) if one.goodput_per_s > 0]
-    rest = [one for one in in_order(arms, ask) if not one.goodput_per_s > 0]
+    ranked = in_order(arms, ask)
+    least = _worth(ranked[0], ask) / (1 + ask.search_precision) if ranked else 0.0
+    close = [one for one in ranked if one.goodput_per_s > 0 and _worth(one, ask) >= least]
+    chosen = close[: ask.most_refined]
     found: list[Arm] = []
 
     def run(arm: Arm) -> GoodputAnswer:
@@ -152,15 +155,12 @@ def refined(arms: Sequence[Arm], workload: FastWorkload, ask: Ask, say: Say = si
         found.append(msgspec.structs.replace(arm, cell=answer, is_refined=True))
         say(f"{found[-1]}: {found[-1].answer}")
 
-    while waiting and (not found or _promises(waiting[0], found, ask)):
-        wave, waiting = waiting[:WAVE], waiting[WAVE:]
-        in_waves(wave, run, after)
-    return [*in_order(found, ask), *waiting, *rest]
+    in_waves(chosen, run, after)
+    return [*in_order(found, ask), *ranked[len(chosen) :]]
 
 
-def _promises(arm: Arm, found: Sequence[Arm], ask: Ask) -> bool:
-    best = max(ask.value(one.goodput_per_s, one.num_gpus) for one in found)
-    return ask.value(arm.goodput_per_s, arm.num_gpus) > best
+def _worth(arm: Arm, ask: Ask) -> float:
+    return ask.value(arm.goodput_per_s, arm.num_gpus)
 
 
 def residency_of(space: Space, groups: Sequence[ArmGroup]) -> Residency:

@@ -63,6 +63,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """Whole deployments of one kind that are simulated; if a bound is still above the best one
     then, the gap is reported."""
 
+    most_refined: int = 4
+    """Of those, the first ones, that are simulated at full length."""
+
     def __post_init__(self) -> None:
         if self.targets.ttft_us is None or self.targets.tpot_us is None:
             raise ConfigError(
@@ -71,8 +74,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not 0 <= self.slack < 1:
             raise ConfigError(f"slack = {self.slack}: from 0 to below 1")
-        if self.most_simulated < 1:
-            raise ConfigError(f"most_simulated = {self.most_simulated}: at least 1")
+        for name in ("most_simulated", "most_refined"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)}: at least 1")
 
     @property
     def final(self) -> Settings:

@@ -7,6 +7,7 @@ import msgspec
 from baton.goodput.slo import SLOTargets
 from baton.planner.placement.ask import Ask, Objective
 from baton.planner.placement.cluster import Cluster
+from baton.planner.placement.deployments import ENDLESS_TOKENS
 from baton.planner.placement.found import Arm
 from baton.planner.placement.search import paired_ratio
 from baton.planner.placement.space import Space
@@ -99,6 +100,8 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     within: Arm | None
     """Best in that room; None if nothing there meets the targets."""
     published: Arm | None
+    unbounded: Arm | None
+    """Best on the testbed if decode memory had no bound, as in its simulator."""
     workload: str
 
 
@@ -115,6 +118,7 @@ def compare(context: Context, case: Case) -> Compared:
         statement=found.searched.statement,
         within=within.best,
         published=published_pair(room, workload, case, context),
+        unbounded=pair_search(_endless(space), workload, case.targets, context).best,
         workload=workload.source,
     )
 
@@ -137,6 +141,16 @@ def published_pair(
 def _space(context: Context, case: Case, cluster: Cluster) -> Space:
     return space_of(
         context, case.model, cluster, predictor=case.predictor, parallels=table_cuts(cluster)
+    )
+
+
+def _endless(space: Space) -> Space:
+    """The cuts of a space with more memory than any request needs."""
+    return msgspec.structs.replace(
+        space,
+        candidates=tuple(
+            msgspec.structs.replace(one, kv_tokens=ENDLESS_TOKENS) for one in space.candidates
+        ),
     )
 
 
@@ -171,6 +185,18 @@ def _rows(case: Case, found: Compared) -> list[Row]:
                 why=label,
             )
         )
+    if found.unbounded is not None:
+        rows.append(
+            fact_row(
+                "r5",
+                f"{case}: best pair if K/V memory had no bound",
+                target=str(case.published),
+                measured=str(plan_of(found.unbounded)),
+                met=None,
+                interval=f"{found.unbounded.answer.per_gpu}/s per GPU",
+                why="DistServe's simulator admits any number of decodes",
+            )
+        )
     if found.published is not None:
         answer = found.published.answer
         rows.append(
@@ -188,9 +214,8 @@ def _rows(case: Case, found: Compared) -> list[Row]:
 def _run(context: Context) -> list[Row]:
     found = [(case, compare(context, case)) for case in CASES]
     num_best = sum(plan_of(one.best) == case.published for case, one in found)
-    num_within = sum(
-        one.within is not None and plan_of(one.within) == case.published for case, one in found
-    )
+    num_within = sum(_is(one.within, case) for case, one in found)
+    num_unbounded = sum(_is(one.unbounded, case) for case, one in found)
     summary = fact_row(
         "r5",
         "plans that come out exactly, on the whole testbed",
@@ -199,17 +224,24 @@ def _run(context: Context) -> list[Row]:
         met=num_best >= NEEDED,
         tolerance=f"at least {NEEDED}",
         interval=f"{len(context.seeds)} seeds in each search; {num_within} of {len(CASES)} when "
-        "the search has only the GPUs of the published pair",
+        f"the search has only the GPUs of the published pair, {num_unbounded} when K/V memory has "
+        "no bound",
         why="" if num_best >= NEEDED else MISSED,
     )
     return [summary, *(row for case, one in found for row in _rows(case, one))]
 
 
+def _is(arm: Arm | None, case: Case) -> bool:
+    return arm is not None and plan_of(arm) == case.published
+
+
 MISSED = (
     "does not follow from the fits that are published: by them OPT-66B decodes ShareGPT faster "
     "with TP 4 than with TP 2 PP 2 at every batch that their 78,500 tokens of memory hold, on as "
-    "many GPUs, so no search over them prefers 2,2; and larger pairs over two nodes do better per "
-    "GPU than pairs within one. The rows show how far the published pairs are from the best"
+    "many GPUs, so no search over them prefers 2,2; larger pairs over two nodes do better per GPU "
+    "than pairs within one; and here a request has its first token when a decode instance holds "
+    "it, so waiting for decode memory counts as TTFT. The rows show how far the published pairs "
+    "are from the best"
 )
 
 REPRODUCTION = Reproduction(
