@@ -39,7 +39,7 @@ def reproduce(
     """Run published results again and say for each target whether it was met, or why not."""
     chosen, console = choose(only), Console(width=150)
     folder = data_folder(data) if any(one.files for one in chosen) else Path()
-    found = _run_all(chosen, _context(folder, seeds, num), load_state(state), state, console)
+    found = _run_all(chosen, read_context(folder, seeds, num), load_state(state), state, console)
     rows = [row for _, some in found for row in some]
     if json_out is not None:
         json_out.write_bytes(msgspec.json.format(msgspec.json.encode(rows)) + b"\n")
@@ -56,7 +56,8 @@ def reproduce(
     raise typer.Exit(1 if unexplained else 0)
 
 
-def _context(folder: Path, seeds: str, num: int | None) -> Context:
+def read_context(folder: Path, seeds: str, num: int | None) -> Context:
+    """From the flags."""
     try:
         numbers = tuple(int(word) for word in seeds.split(","))
     except ValueError:
