@@ -42,6 +42,16 @@ def _cache_folder() -> str:
 _FOLDER = _cache_folder() if IS_COMPILED else ""
 
 
+def _make_general(dispatcher: Any) -> None:
+    """One version for all integers: numba would compile one for each literal argument."""
+    template = dispatcher.get_call_template
+
+    def get_call_template(args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
+        return template(tuple(numba.types.unliteral(one) for one in args), kws)
+
+    dispatcher.get_call_template = get_call_template
+
+
 class _Compiled:
     """One function twice: for Python, kept between runs, and lean, for compiled callers.
 
@@ -59,6 +69,7 @@ class _Compiled:
             no_cfunc_wrapper=True,
             _nrt=False,
         )(function)
+        _make_general(self._lean)
         self._entry: Callable[..., Any] | None = None
 
     @property

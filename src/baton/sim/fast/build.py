@@ -43,7 +43,8 @@ def build(deployment: Deployment, workload: FastWorkload) -> tuple[State, Networ
     most_chunks = max(1, min(most_seqs, int(workers[:, c.W_MAX_TOKENS].max()), num_requests))
     furthest = max(g.growth_tokens + 2 * g.block_size + 2 for g in groups)
     growing = 1 << math.ceil(math.log2(furthest))
-    margin = 8 * (int(workers[:, c.W_MAX_ADMITTED].max()) + most_chunks) + 64
+    # An event sets at most so many others: as many flows as there are admitted end together.
+    margin = int(workers[:, c.W_MAX_ADMITTED].sum()) + 8 * most_chunks + 64
     num_events = _HEAP + 2 * margin + 2 * len(deployment.failures)
     numbers, counts = _globals(deployment, num_requests, margin)
     state = State(

@@ -226,13 +226,14 @@ POLICY_CODES = {
     E_DENIED,
     E_FETCHED,
     E_HEARTBEAT,
+    E_AGAIN,
     E_DOWN,
     E_UP,
-) = range(14)
+) = range(15)
 """A step ends, a first stage is free. At a worker: a request asks for room to decode, its prompt
 comes, its K/V is complete, its other copy may go. At the router, from E_ROUTER on: a request
 arrives, its prompt is known to be computed, its end, a denial, a prefix that was copied. From
-E_HEARTBEAT on, of a worker: it tells how it is, it dies, it lives."""
+E_HEARTBEAT on: a worker tells how it is, who waits is to be routed, a worker dies, or lives."""
 
 # Events: columns.
 V_SEQUENCE, V_KIND, V_ID, V_ATTEMPT = range(4)
@@ -300,4 +301,7 @@ COUNTERS = {
 """What is reported by name."""
 
 # Why the loop returned.
-DONE, STOPPED, HEAP_FULL = range(3)
+DONE, STOPPED, HEAP_FULL, WORKER_CHANGED = range(4)
+
+# What is to be done after an event, where it is not a worker's number.
+NOTHING, ROUTE = -1, -2

@@ -6,6 +6,7 @@ from baton.sim.fast.accounts import forget
 from baton.sim.fast.admission import leave_open
 from baton.sim.fast.decodes import leave_lane
 from baton.sim.fast.ends import release_held
+from baton.sim.fast.events import after
 from baton.sim.fast.extras import Extras
 from baton.sim.fast.kept import drop_chain
 from baton.sim.fast.network import cancel_flow
@@ -14,6 +15,16 @@ from baton.sim.fast.prefixes import forget as forget_prefixes
 from baton.sim.fast.queues import unlink
 from baton.sim.fast.router import wait
 from baton.sim.fast.state import State
+
+
+@compiled
+def change_worker(s: State, net: Network, x: Extras | None, kind: int, number: int) -> None:
+    """A worker dies or lives; then whoever waits is routed."""
+    if kind == c.E_DOWN:
+        go_down(s, net, x, number)
+    else:
+        come_up(s, number)
+    after(s, 0.0, c.E_AGAIN, 0, 0)
 
 
 @compiled

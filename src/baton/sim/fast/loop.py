@@ -8,7 +8,6 @@ from baton.sim.fast.accounts import forget, forget_prefill
 from baton.sim.fast.admission import leave_open
 from baton.sim.fast.events import after, take_next
 from baton.sim.fast.extras import Extras
-from baton.sim.fast.failures import come_up, go_down
 from baton.sim.fast.fetches import end_fetch
 from baton.sim.fast.handoff import flow_finished, publish, release_source
 from baton.sim.fast.network import advance, next_us
@@ -24,7 +23,7 @@ from baton.sim.fast.steps import end_step, kick
 def run_until(s: State, net: Network, x: Extras | None, stop_us: float) -> int:
     """Everything that happens by then; why it returned."""
     num_requests, room = s.requests.shape[0], s.event_us.shape[0] - s.counts[c.C_MARGIN]
-    while s.counts[c.C_NUM_OPEN] > 0:
+    while s.counts[c.C_NUM_OPEN] > 0 or s.counts[c.C_HEAP] > 0:
         if s.counts[c.C_HEAP] > room:
             return c.HEAP_FULL
         arrival_us = event_us = math.inf
@@ -45,9 +44,13 @@ def run_until(s: State, net: Network, x: Extras | None, stop_us: float) -> int:
         elif event_us <= at_us:
             take_next(s)
             event = s.events[0]
-            worker = _happen(s, net, x, event[c.V_KIND], event[c.V_ID], event[c.V_ATTEMPT])
-            if worker >= 0:
-                kick(s, net, x, worker)
+            if event[c.V_KIND] >= c.E_DOWN:
+                return c.WORKER_CHANGED
+            next_is = _happen(s, net, x, event[c.V_KIND], event[c.V_ID], event[c.V_ATTEMPT])
+            if next_is == c.ROUTE:
+                route_waiting(s, net, x)
+            elif next_is >= 0:
+                kick(s, net, x, next_is)
         else:
             s.counts[c.C_ARRIVED] += 1
             after(s, s.numbers[c.N_IN_US], c.E_ROUTER, arrived, 0)
@@ -56,26 +59,24 @@ def run_until(s: State, net: Network, x: Extras | None, stop_us: float) -> int:
 
 @compiled
 def _happen(s: State, net: Network, x: Extras | None, kind: int, number: int, attempt: int) -> int:
-    """The worker that may have work now; -1 for none."""
-    worker, is_routing = -1, False
+    """The worker that may have work now, or what else is to be done."""
     if kind == c.E_STEP:
         worker = s.lanes[number, c.L_WORKER]
         if s.workers[worker, c.W_LIFE] != attempt:
-            return -1
+            return c.NOTHING
         end_step(s, net, x, number)
-    elif kind == c.E_STAGE:
-        worker = number
-    elif kind >= c.E_HEARTBEAT:
-        is_routing = True
-        _happen_to_worker(s, net, x, kind, number)
-    elif s.requests[number, c.R_ATTEMPT] == attempt:
-        if kind >= c.E_ROUTER:
-            is_routing = _happen_at_router(s, x, kind, number)
-        else:
-            worker = _happen_to(s, x, kind, number)
-    if is_routing:
-        route_waiting(s, net, x)
-    return int(worker)
+        return int(worker)
+    if kind == c.E_STAGE:
+        return number
+    if kind >= c.E_HEARTBEAT:
+        if kind == c.E_HEARTBEAT:
+            s.workers[number, c.W_IS_FULL] = 0
+        return c.ROUTE
+    if s.requests[number, c.R_ATTEMPT] != attempt:
+        return c.NOTHING
+    if kind >= c.E_ROUTER:
+        return c.ROUTE if _happen_at_router(s, x, kind, number) else c.NOTHING
+    return _happen_to(s, x, kind, number)
 
 
 @compiled
@@ -93,7 +94,7 @@ def _happen_to(s: State, x: Extras | None, kind: int, request: int) -> int:
     else:
         release_source(s, x, request)
         return int(one[c.R_PREFILL])
-    return -1
+    return c.NOTHING
 
 
 @compiled
@@ -114,13 +115,3 @@ def _happen_at_router(s: State, x: Extras | None, kind: int, request: int) -> bo
         end_fetch(s, x, request)
         wait(s, request, True)
     return True
-
-
-@compiled
-def _happen_to_worker(s: State, net: Network, x: Extras | None, kind: int, number: int) -> None:
-    if kind == c.E_HEARTBEAT:
-        s.workers[number, c.W_IS_FULL] = 0
-    elif kind == c.E_DOWN:
-        go_down(s, net, x, number)
-    else:
-        come_up(s, number)

@@ -87,8 +87,11 @@ def _leave_queue(s: State, request: int) -> None:
 @compiled
 def route_waiting(s: State, net: Network, x: Extras | None) -> None:
     """Start attempts in order, while whose turn it is has a route, or is refused."""
-    goes_on = True
+    goes_on, room = True, s.event_us.shape[0] - s.counts[c.C_MARGIN]
     while goes_on and s.counts[c.C_ROUTER_HEAD] > 0:
+        if s.counts[c.C_HEAP] > room:  # the heap grows first
+            after(s, 0.0, c.E_AGAIN, 0, 0)
+            return
         request = s.counts[c.C_ROUTER_HEAD] - 1
         if s.counts[c.C_SPILL] > 0:
             source, target = spill_route(s, request)

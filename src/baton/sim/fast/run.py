@@ -7,6 +7,7 @@ import numpy as np
 from baton.sim.fast import columns as c
 from baton.sim.fast.build import build, workers_of
 from baton.sim.fast.deployment import Deployment
+from baton.sim.fast.failures import change_worker
 from baton.sim.fast.gaps import gap_edges_us
 from baton.sim.fast.loop import run_until
 from baton.sim.fast.result import FastResult, Workers
@@ -23,8 +24,12 @@ class Simulation:
     def run_until(self, stop_us: float = math.inf) -> bool:
         """Go on up to a simulated time; whether every request has its end."""
         status = self._go_on(stop_us)
-        while status == c.HEAP_FULL:
-            self._double_heap()
+        while status in (c.HEAP_FULL, c.WORKER_CHANGED):
+            if status == c.HEAP_FULL:
+                self._double_heap()
+            else:
+                kind, worker = (int(self._state.events[0, one]) for one in (c.V_KIND, c.V_ID))
+                change_worker(self._state, self._network, self._extras, kind, worker)
             status = self._go_on(stop_us)
         return bool(status == c.DONE)
 
