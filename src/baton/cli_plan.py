@@ -47,7 +47,9 @@ Explain = Annotated[bool, typer.Option("--explain", help="each number's formula 
 Control = Annotated[
     bool, typer.Option("--controller", help="let the split's counts follow the trace's own load")
 ]
-Every = Annotated[bool, typer.Option("--every-policy", help="all batch policies; slower")]
+Thorough = Annotated[
+    bool, typer.Option("--thorough", help="every batch policy and every cut; minutes")
+]
 
 
 def plan(
@@ -72,7 +74,7 @@ def plan(
     kv_tokens: KvTokens = None,
     seeds: Annotated[str, _option("comma-separated, at least 3")] = "0,1,2,3,4,5,6",
     requests: Requests = None,
-    every_policy: Every = False,
+    thorough: Thorough = False,
     explain: Explain = False,
     controller: Control = False,
     html_out: Html = None,
@@ -116,7 +118,7 @@ def _question(flags: dict[str, Any]) -> "Question":
         safety=flags["safety"],
         seeds=seed_list(flags["seeds"], least=3),
         utilization=flags["utilization"],
-        every_policy=flags["every_policy"],
+        thorough=flags["thorough"],
         kv_tokens=flags["kv_tokens"],
         num_requests=flags["requests"],
     )

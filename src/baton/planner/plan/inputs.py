@@ -5,13 +5,14 @@ import msgspec
 from baton.errors import ConfigError
 from baton.hardware.model import find_model
 from baton.hardware.model_shape import ModelShape
+from baton.hardware.parallel import Parallel
 from baton.hardware.predictor import Choice, choose_predictor
 from baton.hardware.profile_predictor import THIS, ProfilePredictor
 from baton.hardware.system import System, find_system
 from baton.planner.goodput.draws import Arrivals, Draws, Lengths, resampling
-from baton.planner.placement.cluster import cluster_of
-from baton.planner.placement.space import Serving, Space, find_space
-from baton.planner.plan.question import Question
+from baton.planner.placement.cluster import Cluster, cluster_of
+from baton.planner.placement.space import Serving, Space, all_cuts, find_space
+from baton.planner.plan.question import QUICK_STAGES, Question
 from baton.sim.fast.workload import FastWorkload, pack
 from baton.workload.load import load_trace
 from baton.workload.request import Workload
@@ -58,6 +59,7 @@ def load_inputs(question: Question) -> Inputs:
         choice.predictor,
         cluster,
         serving=Serving(route=question.route),
+        parallels=None if question.thorough else quick_cuts(model, cluster),
         utilization=question.utilization,
     )
     if question.kv_tokens is not None:
@@ -83,6 +85,15 @@ def load_inputs(question: Question) -> Inputs:
             one.num_prompt_tokens + max(1, one.num_output_tokens) for one in trace.requests
         ),
     )
+
+
+def quick_cuts(model: ModelShape, cluster: Cluster) -> list[Parallel]:
+    """Tensor parallelism of powers of two, short pipelines: what is commonly deployed."""
+    return [
+        cut
+        for cut in all_cuts(model, cluster)
+        if cut.tp & (cut.tp - 1) == 0 and cut.pp in QUICK_STAGES
+    ]
 
 
 def _machine(question: Question) -> tuple[ModelShape, System, Choice]:

@@ -17,8 +17,11 @@ _TIME = re.compile(r"(?P<number>[0-9.eE+-]+)\s*(?P<unit>ms|s|us)?")
 _UNITS_MS = {None: 1.0, "ms": 1.0, "s": 1000.0, "us": 0.001}
 LEAST_REQUESTS = 50
 SEEDS = tuple(range(7))
-QUICK_POLICIES = ("sarathi_serve", "prefill_first", "token_budget")
-"""Of colocated workers, where `every_policy` is not asked for."""
+QUICK_POLICIES = ("sarathi_serve", "prefill_first")
+QUICK_STAGES = (1, 2, 4)
+"""Batch policies of colocated workers, and pipelines, where the search is not `thorough`."""
+QUICK_DEPLOYMENTS, THOROUGH_DEPLOYMENTS = 8, 16
+"""Whole splits that are simulated at most."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +50,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     arrivals: Arrivals = Arrivals.POISSON
     route: str = "shortest_queue"
     """Of both arms; those that ask for caches pay where the trace has shared prefixes."""
-    every_policy: bool = False
+    thorough: bool = False
+    """Every batch policy and every cut, odd ones too; minutes."""
     kv_tokens: int | None = None
     """Of one instance, instead of what memory gives."""
     num_requests: int | None = None

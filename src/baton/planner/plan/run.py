@@ -24,7 +24,7 @@ from baton.planner.plan.curve import ArmCurve, Sampling, arm_curve, by_scale, sh
 from baton.planner.plan.frontier import frontier
 from baton.planner.plan.inputs import Inputs
 from baton.planner.plan.provenance import provenance_of
-from baton.planner.plan.question import QUICK_POLICIES
+from baton.planner.plan.question import QUICK_DEPLOYMENTS, QUICK_POLICIES, THOROUGH_DEPLOYMENTS
 from baton.planner.plan.report import arm_report, arm_text, assemble, times
 from baton.planner.plan.result import FrontierPoint, PlanResult, SurfaceCell
 from baton.planner.plan.sensitivity import surface_of
@@ -33,7 +33,7 @@ from baton.planner.plan.verdict import Outcome, Standing, Verdict, judge
 Result = TypeVar("Result")
 SEARCH_SEEDS = 3
 """Configurations are ranked with so many of the seeds, the two that are compared get all."""
-FINAL_PRECISION = 0.02
+RANK_PRECISION, FINAL_PRECISION = 0.1, 0.02
 FINAL_REQUESTS = 1500
 """Of each simulation of these two: with all seeds, 10,000 requests at each rate."""
 LEAST_REQUESTS, MOST_REQUESTS = 400, 800
@@ -73,6 +73,8 @@ def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
         seeds=question.seeds[:SEARCH_SEEDS],
         draws=draws,
         num_requests=question.num_requests,
+        final_precision=RANK_PRECISION,
+        most_simulated=THOROUGH_DEPLOYMENTS if question.thorough else QUICK_DEPLOYMENTS,
     )
     searches = _search(inputs, ask, watch)
     watch.stage(3, STAGES[3])
@@ -145,7 +147,7 @@ def _frontier(
 
 def _search(inputs: Inputs, ask: Ask, watch: Watch) -> _Searches:
     question = inputs.question
-    policies = POLICIES if question.every_policy else QUICK_POLICIES
+    policies = POLICIES if question.thorough else QUICK_POLICIES
     watch.stage(0, STAGES[0])
     colocated = search_colocated(
         inputs.space, inputs.workload, ask, policies=policies, say=watch.say
