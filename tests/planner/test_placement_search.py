@@ -20,7 +20,8 @@ from baton.planner.placement.deployments import (
     prompts_alone,
     split,
 )
-from baton.planner.placement.packing import Instances, pack_free
+from baton.planner.placement.for_rate import place_for_rate
+from baton.planner.placement.packing import CannotPlace, Instances, pack_free
 from baton.planner.placement.search import find_placement, paired_ratio
 from baton.planner.placement.split_search import (
     search_high_affinity,
@@ -30,8 +31,8 @@ from baton.planner.placement.split_search import (
 from baton.policy.batching.policies import POLICIES as BATCH_POLICIES
 
 TARGETS = SLOTargets(ttft_us=400_000, tpot_us=25_000)
-ASK = Ask(targets=TARGETS, search_precision=0.1, final_precision=0.1, num_requests=400)
-FEW_POLICIES = ("sarathi_serve", "prefill_first")
+ASK = Ask(targets=TARGETS, search_precision=0.1, final_precision=0.1, num_requests=250)
+FEW_POLICIES = ("prefill_first",)
 
 
 def links(where, num_prefill, num_decode):
@@ -148,6 +149,18 @@ def test_goodput_per_gpu_prefers_a_pair_that_is_repeated():
     pair = search_low_affinity(where, workload(), ask, phases, most_instances=1).best
     assert pair is not None and (pair.num_cells, pair.num_gpus) == (1, 2)
     assert in_order([pair], ask) == [pair]
+
+
+def test_replicas_for_a_rate_are_placed_or_refused_with_the_link_that_is_full():
+    where = space(cuts=((1, 1),), num_nodes=2, gpus_per_node=2)
+    phases = search_phases(where, workload(), ASK, prunes=False)
+    arm = place_for_rate(where, workload(), ASK, phases, 20.0)
+    assert arm.num_gpus <= 4 and arm.goodput_per_s > 0.8 * 20.0
+    slow = space(cuts=((1, 1),), num_nodes=2, gpus_per_node=1, node_bytes_per_s=20e6)
+    with pytest.raises(CannotPlace, match=r"out of node 0: .* of 19.07 MiB/s, NOT feasible"):
+        place_for_rate(slow, workload(), ASK, phases, 1.0)
+    with pytest.raises(CannotPlace, match="cannot be placed stage by stage"):
+        place_for_rate(where, workload(), ASK, phases, 500.0)
 
 
 def test_what_no_plan_can_meet_is_none_and_names_the_clock():

@@ -75,7 +75,7 @@ def search_high_affinity(
     builds, num_unplaceable = [], 0
     for plan in plans:
         try:
-            packing = _pack_free(space, plan)
+            packing = pack_plan(space, plan)
         except CannotPlace:
             num_unplaceable += 1
             continue
@@ -134,7 +134,8 @@ def request_nbytes(space: Space, workload: FastWorkload) -> float:
     return float(workload.num_prompt.mean()) * space.token_nbytes
 
 
-def _pack_free(space: Space, plan: PhasePlan) -> Packing:
+def pack_plan(space: Space, plan: PhasePlan) -> Packing:
+    """Anywhere on the cluster. Raises CannotPlace."""
     groups = (
         Instances(letter="p", parallel=plan.prefill.parallel, num=plan.num_prefill),
         Instances(letter="d", parallel=plan.decode.parallel, num=plan.num_decode),
