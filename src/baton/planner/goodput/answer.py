@@ -29,6 +29,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     rate_per_s: float
     attained: Attained
+    is_cut: bool = False
+    """Stopped when the rest was hopelessly late: its shares are on the low side."""
 
 
 class SeedAnswer(msgspec.Struct, frozen=True, kw_only=True):

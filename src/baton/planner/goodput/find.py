@@ -178,7 +178,7 @@ class _Search:
             answers.append(
                 SeedAnswer(
                     seed=seed,
-                    bound=Bound.FOUND,
+                    bound=Bound.FOUND if passed < failed else Bound.HIGHEST_PASSES,
                     rate_per_s=prober.rate(passed),
                     failing_rate_per_s=prober.rate(failed),
                 )

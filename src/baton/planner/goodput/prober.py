@@ -98,7 +98,9 @@ class Prober:
             stop_us = self._last_us(requests)
             result = self._simulate(self.deployment, requests, stop_us=stop_us)
             found = attain(result, self._asked.targets, self._asked.rule)
-            self.probes.append(Probe(seed=seed, rate_per_s=self.rate(step), attained=found))
+            rate = self.rate(step)
+            is_cut = math.isfinite(stop_us)
+            self.probes.append(Probe(seed=seed, rate_per_s=rate, attained=found, is_cut=is_cut))
             return found
         return self._attained[key]
 

@@ -14,7 +14,9 @@ def slope_of(probes: Sequence[Probe], contract: Contract, rate_per_s: float) -> 
 
     Each seed has its own level, so a shift between seeds is no slope. 0 when it cannot be told.
     """
-    near = [one for one in probes if 1 / NEAR <= one.rate_per_s / rate_per_s <= NEAR]
+    near = [
+        one for one in probes if 1 / NEAR <= one.rate_per_s / rate_per_s <= NEAR and not one.is_cut
+    ]
     above = below = 0.0
     for seed in sorted({one.seed for one in near}):
         own = [one for one in near if one.seed == seed]
