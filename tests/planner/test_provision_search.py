@@ -21,7 +21,6 @@ from baton.planner.provision.search import (
     rates_of_fleets,
 )
 from baton.planner.provision.space import smallest_mixed, staircase
-from baton.sim.fast.run import simulate_fast
 
 SEEDS = (0, 1, 2)
 GRID = Grid(step_per_s=1.0)
@@ -32,7 +31,6 @@ def prober(tbt: TBT = TBT.PER_GAP, duration_s: float = 30.0, **rules) -> Prober:
         service=service(**rules),
         load=load(duration_s),
         targets=SlowdownTargets(),
-        simulate=simulate_fast,
         tbt=tbt,
     )
 
@@ -96,6 +94,18 @@ def test_the_highest_rate_passes_and_the_next_one_does_not(shared):
         assert not above.passes and above.verdict.binding == one.binding
     assert found.rate.low <= found.rate.value <= found.rate.high
     assert found.sure_per_s == min(one.rate_per_s for one in found.seeds)
+
+
+@pytest.mark.parametrize("tbt", list(TBT))
+def test_who_is_stopped_early_would_have_failed_to_the_end(tbt):
+    """Over a range of rates the verdict alone agrees with that of whole simulations."""
+    num_stopped = 0
+    for fleet in (split_fleet("a100", 3, "a100", 3), mixed_fleet("a100", 4)):
+        for rate in (4.0, 8.0, 12.0, 20.0, 40.0):
+            quick, whole = prober(tbt), prober(tbt)
+            assert quick.passes(fleet, rate, 0) == whole.probe(fleet, rate, 0).passes
+            num_stopped += quick.num_stopped
+    assert num_stopped >= 3
 
 
 def test_a_seed_is_searched_alike_whatever_the_others_are(shared):

@@ -17,7 +17,7 @@ from baton.planner.provision.fleet import Fleet, parse_fleet
 from baton.planner.provision.iso import Budget, parse_budget
 from baton.planner.provision.load import Load
 from baton.planner.provision.printed import print_answer
-from baton.planner.provision.probe import Probe, Prober
+from baton.planner.provision.probe import Prober
 from baton.planner.provision.rate import Grid
 from baton.planner.provision.search import (
     Objective,
@@ -28,7 +28,6 @@ from baton.planner.provision.search import (
 )
 from baton.planner.provision.service import Rules
 from baton.sim.fast.deployment import Spill
-from baton.sim.fast.run import simulate_fast
 from baton.sim.fast.workload import FastWorkload, pack
 from baton.workload.load import load_trace
 
@@ -137,7 +136,7 @@ def _prober(question: Question, trace: FastWorkload, name: str, progress: Progre
     spill = Spill(pending_tokens=question.spill_tokens) if question.spill_tokens else None
     is_poisson = question.cv == 1.0
     arrivals = Arrivals.POISSON if is_poisson else Arrivals.GAMMA
-    prober = Prober(
+    return Prober(
         service=build_service(question.choice, Rules(spill=spill)),
         load=Load(
             trace=trace,
@@ -146,16 +145,9 @@ def _prober(question: Question, trace: FastWorkload, name: str, progress: Progre
             draws=Draws(arrivals=arrivals, cv=question.cv, lengths=question.lengths),
         ),
         targets=SlowdownTargets().scaled(question.slo_scale),
-        simulate=simulate_fast,
         tbt=question.tbt,
+        say=progress.simulated,
     )
-
-    def told(fleet: Fleet, probe: Probe) -> None:
-        verdict = "serves" if probe.passes else f"{probe.verdict.binding}"
-        progress.simulated(f"{fleet} at {probe.rate_per_s:g}/s {verdict}")
-
-    prober.on_probe = told
-    return prober
 
 
 def parse_machines(text: str) -> tuple[str, ...]:

@@ -1,8 +1,10 @@
 """One simulation of a fleet at a rate, judged by the nine slowdowns."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +14,16 @@ from baton.planner.provision.alone import Alone
 from baton.planner.provision.fleet import Fleet
 from baton.planner.provision.load import Load
 from baton.planner.provision.service import Service
-from baton.sim.fast.deployment import Deployment
+from baton.planner.provision.slowdowns import slowdowns, surely_fails
 from baton.sim.fast.result import FastResult
+from baton.sim.fast.run import Simulation
 from baton.sim.fast.workload import FastWorkload
 
 Floats = NDArray[np.float64]
-Simulate = Callable[[Deployment, FastWorkload], FastResult]
+Item = TypeVar("Item")
 US_PER_MS, US_PER_S = 1000.0, 1e6
+NUM_PARTS = 8
+"""How often a simulation is looked at while requests arrive, whether it fails already."""
 
 
 class Probe(NamedTuple):
@@ -51,11 +56,12 @@ class Prober:
     service: Service
     load: Load
     targets: SlowdownTargets
-    simulate: Simulate
     tbt: TBT = TBT.PER_GAP
-    on_probe: Callable[[Fleet, Probe], None] | None = None
+    say: Callable[[str], None] | None = None
+    """Told what was simulated, for a progress line."""
     _alone: Alone = field(init=False)
     _found: dict[tuple[Fleet, float, int], Probe] = field(default_factory=dict)
+    _failed: set[tuple[Fleet, float, int]] = field(default_factory=set)
     _times: dict[tuple[int, int], tuple[Floats, Floats, Floats]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -64,18 +70,48 @@ class Prober:
     @property
     def num_simulated(self) -> int:
         """Simulations so far."""
-        return len(self._found)
+        return len(self._found) + len(self._failed)
+
+    @property
+    def num_stopped(self) -> int:
+        """Of them, those that were not simulated to their end."""
+        return len(self._failed)
 
     def probe(self, fleet: Fleet, rate_per_s: float, seed: int) -> Probe:
-        """Simulated once for each fleet, rate and seed."""
+        """To the end, once for each fleet, rate and seed."""
         key = (fleet, rate_per_s, seed)
         if key not in self._found:
-            workload = self.load.at(rate_per_s, seed)
-            result = self.simulate(self.service.deployment(fleet), workload)
-            self._found[key] = self._judged(result, workload, rate_per_s, seed)
-            if self.on_probe:
-                self.on_probe(fleet, self._found[key])
+            self._run(key, can_stop=False)
         return self._found[key]
+
+    def passes(self, fleet: Fleet, rate_per_s: float, seed: int) -> bool:
+        """The verdict alone: what surely breaks a bound is not simulated any further."""
+        key = (fleet, rate_per_s, seed)
+        if key not in self._found and key not in self._failed:
+            self._run(key, can_stop=True)
+        return key in self._found and self._found[key].passes
+
+    def _run(self, key: tuple[Fleet, float, int], can_stop: bool) -> None:
+        fleet, rate_per_s, seed = key
+        workload = self.load.at(rate_per_s, seed)
+        alone = self._reference(len(workload), seed)
+        simulation = Simulation(self.service.deployment(fleet), workload)
+        last_us = float(workload.arrival_us[-1])
+        for part in range(1, NUM_PARTS * can_stop):
+            now_us = last_us * part / NUM_PARTS
+            simulation.run_until(now_us)
+            if surely_fails(simulation.result(), workload, alone, self.targets, self.tbt, now_us):
+                self._failed.add(key)
+                self._tell(f"{fleet} at {rate_per_s:g}/s fails")
+                return
+        simulation.run_until()
+        self._found[key] = found = self._judged(simulation.result(), workload, rate_per_s, seed)
+        self._failed.discard(key)
+        self._tell(f"{fleet} at {rate_per_s:g}/s: {found.verdict.binding}")
+
+    def _tell(self, text: str) -> None:
+        if self.say:
+            self.say(text)
 
     def _judged(
         self, result: FastResult, workload: FastWorkload, rate_per_s: float, seed: int
@@ -114,30 +150,10 @@ class Prober:
         return ttft[:num], step[:num], decode[:num]
 
 
-def slowdowns(
-    result: FastResult,
-    workload: FastWorkload,
-    alone: tuple[Floats, Floats, Floats],
-    tbt: TBT,
-) -> dict[str, Floats]:
-    """Of every request by clock; infinite for one without its whole answer."""
-    ttft, step, decode = alone
-    num = workload.num_output.astype(np.float64)
-    decoding = result.last_us - result.first_us
-    with np.errstate(invalid="ignore", divide="ignore"):
-        if tbt is TBT.PER_GAP:
-            between = np.where(num >= 2, decoding / decode, np.nan)
-        else:
-            between = decoding / num / step
-        found = {
-            "ttft": result.ttft_us / ttft,
-            "tbt": between,
-            "e2e": result.e2e_us / (ttft + decode),
-        }
-    lost = ~result.is_completed
-    for values in found.values():
-        values[lost] = np.inf
-    return found
+def side_by_side(work: Callable[[int], Item], seeds: Sequence[int]) -> list[Item]:
+    """For each seed; compiled simulations hold no lock, and none sees another's."""
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        return list(pool.map(work, seeds))
 
 
 def _percentiles_ms(values: Floats) -> tuple[float, float, float]:

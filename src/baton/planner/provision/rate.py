@@ -1,8 +1,6 @@
 """The highest rate that a fleet serves within the nine bounds, once for each seed."""
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from baton.errors import ConfigError
@@ -10,7 +8,7 @@ from baton.goodput.interval import Estimate
 from baton.goodput.slowdown import Bound
 from baton.goodput.student import student_mean
 from baton.planner.provision.fleet import Fleet
-from baton.planner.provision.probe import Probe, Prober
+from baton.planner.provision.probe import Prober, side_by_side
 
 MIN_SEEDS = 3
 MAX_STEPS = 1 << 12
@@ -88,19 +86,18 @@ def highest_rate(
     check_seeds(seeds)
 
     def one_seed(seed: int) -> SeedRate:
-        def at(step: int) -> Probe:
-            return prober.probe(fleet, grid.rate(step), seed)
+        def passes(step: int) -> bool:
+            return prober.passes(fleet, grid.rate(step), seed)
 
         if scout is None:
-            step, failed = _search(at, grid.first)
+            step = _search(passes, grid.first)
         else:
-            near, _ = _search(lambda step: scout.probe(fleet, grid.rate(step), seed), grid.first)
-            step, failed = _walk(at, grid.first, max(near, grid.first))
-        return SeedRate(seed=seed, rate_per_s=grid.rate(step), binding=failed.verdict.binding)
+            near = _search(lambda step: scout.passes(fleet, grid.rate(step), seed), grid.first)
+            step = _walk(passes, grid.first, max(near, grid.first))
+        above = prober.probe(fleet, grid.rate(step + 1 if step else grid.first), seed)
+        return SeedRate(seed=seed, rate_per_s=grid.rate(step), binding=above.verdict.binding)
 
-    # Compiled simulations hold no lock, so seeds run side by side; none sees another's.
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        found = tuple(pool.map(one_seed, seeds))
+    found = tuple(side_by_side(one_seed, seeds))
     return FleetRate(
         fleet=fleet,
         rate=student_mean([one.rate_per_s for one in found]),
@@ -109,24 +106,24 @@ def highest_rate(
     )
 
 
-def _walk(probe: Callable[[int], Probe], lowest: int, start: int) -> tuple[int, Probe]:
-    """The edge next to a step: up while it passes, or down until it does."""
+def _walk(passes: Callable[[int], bool], lowest: int, start: int) -> int:
+    """The edge next to a step: up while it passes, or down until it does; 0 where none does."""
     step = start
-    if probe(step).passes:
-        while probe(step + 1).passes:
+    if passes(step):
+        while passes(step + 1):
             step += 1
-        return step, probe(step + 1)
+        return step
     while step > lowest:
         step -= 1
-        if probe(step).passes:
-            return step, probe(step + 1)
-    return 0, probe(lowest)
+        if passes(step):
+            return step
+    return 0
 
 
-def _search(probe: Callable[[int], Probe], lowest: int) -> tuple[int, Probe]:
-    """The last step that passes (0: none does), and the probe of the next one, which fails."""
+def _search(passes: Callable[[int], bool], lowest: int) -> int:
+    """The last step that passes before one that does not; 0 where none does."""
     passing, failing, stride = 0, lowest, 1
-    while probe(failing).passes:
+    while passes(failing):
         passing, failing, stride = failing, failing + stride, 2 * stride
         if failing > MAX_STEPS * lowest:
             raise ConfigError(
@@ -134,16 +131,16 @@ def _search(probe: Callable[[int], Probe], lowest: int) -> tuple[int, Probe]:
             )
     while passing and failing - passing > 1:
         middle = (passing + failing) // 2
-        if probe(middle).passes:
+        if passes(middle):
             passing = middle
         else:
             failing = middle
-    return passing, probe(failing)
+    return passing
 
 
 def meets(prober: Prober, fleet: Fleet, rate_per_s: float, seeds: Sequence[int]) -> bool:
     """Whether every seed passes at this rate; stops at the first that does not."""
-    return all(prober.probe(fleet, rate_per_s, seed).passes for seed in seeds)
+    return all(prober.passes(fleet, rate_per_s, seed) for seed in seeds)
 
 
 def check_seeds(seeds: Sequence[int]) -> None:

@@ -3,6 +3,7 @@
 from statistics import fmean
 
 from baton.planner.provision.fleet import parse_fleet
+from baton.planner.provision.probe import side_by_side
 from baton.planner.reproduce.context import Context, Reproduction
 from baton.planner.reproduce.row import Row, number_row
 from baton.planner.reproduce.splitwise import FILES, MEASURED, PUBLISHED, told
@@ -28,8 +29,8 @@ def _row(context: Context, reading: str, name: str, split: str, base: str, publi
         # The paper's unit: the price of one GPU for each machine.
         return found / (prober.service.cost(one) / GPUS)
 
-    ours = [per_cost(split, seed) for seed in context.seeds]
-    others = [per_cost(base, seed) for seed in context.seeds]
+    ours = side_by_side(lambda seed: per_cost(split, seed), context.seeds)
+    others = side_by_side(lambda seed: per_cost(base, seed), context.seeds)
     is_judged = reading == PUBLISHED
     return number_row(
         "r13",

@@ -8,9 +8,9 @@ from baton.planner.reproduce.context import Context, Reproduction
 from baton.planner.reproduce.row import Row, fact_row, number_row
 from baton.planner.reproduce.splitwise import (
     FILES,
-    LONG_S,
     MEASURED,
     PUBLISHED,
+    SHORT_S,
     rate_of,
     rates_text,
     ratios,
@@ -64,7 +64,7 @@ def _rows(context: Context, reading: str) -> list[Row]:
 
 def _order(context: Context, reading: str) -> Row:
     """Which cluster has the least slowdown, for each of the nine, at one rate."""
-    prober, rate = told(context, "conversation", reading, LONG_S), COMPARED_AT[reading]
+    prober, rate = told(context, "conversation", reading, SHORT_S), COMPARED_AT[reading]
     means = {
         name: {
             (clock, q): fmean(

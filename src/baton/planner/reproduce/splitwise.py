@@ -26,7 +26,6 @@ from baton.planner.provision.rate import FleetRate, Grid, highest_rate
 from baton.planner.provision.service import Rules, Service
 from baton.planner.reproduce.context import Context
 from baton.sim.fast.deployment import Handoff
-from baton.sim.fast.run import simulate_fast
 from baton.sim.fast.workload import FastWorkload, pack
 from baton.workload.load import load_trace
 
@@ -104,7 +103,6 @@ def prober(folder: Path, workload: str, reading: str, duration_s: float, rules: 
         service=service(folder, reading, rules),
         load=Load(trace=trace(folder, workload), duration_s=duration_s, name=f"Azure {workload}"),
         targets=SlowdownTargets(),
-        simulate=simulate_fast,
         tbt=TBT.PER_TOKEN,
     )
 
@@ -112,16 +110,17 @@ def prober(folder: Path, workload: str, reading: str, duration_s: float, rules: 
 def told(context: Context, workload: str, reading: str, duration_s: float = LONG_S) -> Prober:
     """The prober that all results share, which tells this context what it simulates."""
     found = prober(context.folder, workload, reading, duration_s, RULES)
-    found.on_probe = lambda fleet, probe: context.say(f"{fleet} at {probe.rate_per_s:g}/s")
+    found.say = context.say
     return found
 
 
-def rate_of(
-    context: Context, workload: str, reading: str, fleet: str | Fleet, duration_s: float = LONG_S
-) -> FleetRate:
-    """The highest multiple of 10 requests a second that a cluster serves, with each seed."""
+def rate_of(context: Context, workload: str, reading: str, fleet: str | Fleet) -> FleetRate:
+    """The highest multiple of 10 requests a second that a cluster serves, with each seed.
+
+    What is judged is simulated for as long as the authors did, the rest for less.
+    """
     one = parse_fleet(fleet) if isinstance(fleet, str) else fleet
-    prober = told(context, workload, reading, duration_s)
+    prober = told(context, workload, reading, LONG_S if reading == PUBLISHED else SHORT_S)
     scout = told(context, workload, reading, SCOUT_S)
     return highest_rate(prober, one, GRID, context.seeds, scout)
 
