@@ -20,6 +20,9 @@ from baton.planner.placement.waves import in_waves
 from baton.sim.fast.deployment import Deployment, Topology, WorkerGroup
 from baton.sim.fast.workload import FastWorkload
 
+PAIR = 2
+"""Deployments that are refined at once: fixed, so that any machine refines the same ones."""
+
 
 class SplitBuild(msgspec.Struct, frozen=True, kw_only=True):
     """A split plan on a packing, which repeats `num_cells` times."""
@@ -139,13 +142,11 @@ def in_order(arms: Sequence[Arm], ask: Ask) -> list[Arm]:
 def refined(arms: Sequence[Arm], workload: FastWorkload, ask: Ask, say: Say = silent) -> list[Arm]:
     """The first ones simulated at full length and in order again; behind them the others.
 
-    Ranks are on the high side, and alike for all, since all saw the same requests: what ranks below
-    the first one by more than the ranks' precision stays below it.
+    Ranks are on the high side: refining ends when the next rank is below what was found, or after
+    as many as the ask allows.
     """
     ranked = in_order(arms, ask)
-    least = _worth(ranked[0], ask) / (1 + ask.search_precision) if ranked else 0.0
-    close = [one for one in ranked if one.goodput_per_s > 0 and _worth(one, ask) >= least]
-    chosen = close[: ask.most_refined]
+    waiting = [one for one in ranked if one.goodput_per_s > 0]
     found: list[Arm] = []
 
     def run(arm: Arm) -> GoodputAnswer:
@@ -155,8 +156,14 @@ def refined(arms: Sequence[Arm], workload: FastWorkload, ask: Ask, say: Say = si
         found.append(msgspec.structs.replace(arm, cell=answer, is_refined=True))
         say(f"{found[-1]}: {found[-1].answer}")
 
-    in_waves(chosen, run, after)
-    return [*in_order(found, ask), *ranked[len(chosen) :]]
+    while waiting and len(found) < ask.most_refined:
+        best = max((_worth(one, ask) for one in found), default=0.0)
+        if _worth(waiting[0], ask) <= best:
+            break
+        wave = waiting[: min(PAIR, ask.most_refined - len(found))]
+        waiting = waiting[len(wave) :]
+        in_waves(wave, run, after)
+    return [*in_order(found, ask), *ranked[len(found) :]]
 
 
 def _worth(arm: Arm, ask: Ask) -> float:

@@ -33,6 +33,8 @@ UNBOUNDED_BATCH = 1 << 16
 UNBOUNDED_SEQS = 4096
 DEGREES = (1, 2, 3, 4, 6, 8)
 """Of tensor and pipeline parallelism in its table of capacities."""
+REFINED = 8
+"""Pairs that are simulated at full length at most."""
 SERVING = Serving(
     keeps_prefixes=False, prefill_batches=(UNBOUNDED_BATCH,), max_num_seqs=UNBOUNDED_SEQS
 )
@@ -83,7 +85,9 @@ def pair_search(
     draws_again: Callable[[str], None] | None = None,
 ) -> ArmSearch:
     """Algorithm 2: one prefill and one decode instance, the best goodput per GPU."""
-    ask = Ask(targets=targets, objective=Objective.PER_GPU, seeds=context.seeds)
+    ask = Ask(
+        targets=targets, objective=Objective.PER_GPU, seeds=context.seeds, most_refined=REFINED
+    )
     say = draws_again or context.say
     phases = search_phases(space, workload, ask, prunes=False, say=say)
     return search_low_affinity(space, workload, ask, phases, most_instances=1, say=say)
