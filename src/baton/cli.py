@@ -28,7 +28,15 @@ from baton.errors import BatonError, ConfigError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 _console = Console()
-_errors = Console(stderr=True)
+_errors = Console(stderr=True, emoji=False)
+_EXTRA_OF = {
+    "aiohttp": "bench",
+    "plotly": "bench",
+    "pyarrow": "plan",
+    "yaml": "plan",
+    "kubernetes_validate": "plan",
+}
+"""Which extra installs what is missing; all else is of `serve`."""
 
 ModelOption = Annotated[
     str | None, typer.Option("--model", help="smollm2, tiny, folder, GGUF or hub id")
@@ -282,7 +290,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "baton":
             raise
-        extra = "bench" if error.name in ("aiohttp", "plotly") else "serve"
+        extra = _EXTRA_OF.get((error.name or "").split(".")[0], "serve")
         text = f"baton: {error.name} is not installed; install kvbaton[{extra}]"
         _errors.print(text, markup=False)
         sys.exit(2)
