@@ -150,7 +150,9 @@ def _predicted(flags: dict[str, Any]) -> Any:
     return Predicted(
         model=model,
         system=system,
-        parallel=Parallel(tp=flags["tp"] or 1, pp=flags["pp"] or 1),
+        parallel=Parallel(
+            **{name: flags[name] for name in ("tp", "pp") if flags[name] is not None}
+        ),
         predictor=flags["predictor"],
         data=data_folder(flags["data"]),
     )
