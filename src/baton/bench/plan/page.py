@@ -14,7 +14,7 @@ from baton.bench.plan.figures import (
 from baton.bench.report.page import Section, Table, Tile, write_report
 from baton.planner.plan.explain import Fact
 from baton.planner.plan.result import ArmReport, PlanResult
-from baton.planner.plan.table import ROWS, fewest_gpus, interval, margin_text
+from baton.planner.plan.table import ROWS, fewest_gpus, interval, margin_text, targets_text
 from baton.planner.plan.verdict import CLOCKS
 
 
@@ -95,7 +95,7 @@ def _foot(result: PlanResult) -> Section:
         ("its own rate", f"{result.own_rate_per_s:.4g} requests/s"),
         ("requests", result.draws),
         ("seeds", ", ".join(map(str, result.seeds))),
-        ("targets", f"{result.targets} ms for {result.attainment:.0%}, by {result.contract}"),
+        ("targets", targets_text(result)),
         ("judged by", result.rule),
         ("step times", f"{source.predictor}: {source.reason}; {source.error}"),
         *(("passed over", f"{name}: {lacks}") for name, lacks in source.passed_over),

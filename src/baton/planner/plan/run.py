@@ -36,8 +36,6 @@ SEARCH_SEEDS = 3
 RANK_PRECISION, FINAL_PRECISION = 0.1, 0.02
 FINAL_REQUESTS = 1500
 """Of each simulation of these two: with all seeds, 10,000 requests at each rate."""
-LEAST_REQUESTS, MOST_REQUESTS = 400, 800
-"""Of each simulation of a curve; its intervals say what that is worth."""
 STAGES = ("colocated", "phases", "split", "both clocks", "curves", "fewer GPUs", "margins")
 
 
@@ -205,15 +203,13 @@ def _measured(arm: Arm, inputs: Inputs, ask: Ask, draws: Draws) -> AtRate:
         draws=draws,
         rule=ask.rule,
         seeds=ask.seeds,
-        num_requests=_enough(arm, inputs, draws),
+        num_requests=_enough(arm),
     )
 
 
-def _enough(arm: Arm, inputs: Inputs, draws: Draws) -> int:
-    if inputs.question.num_requests is not None:
-        return inputs.question.num_requests
-    most = MOST_REQUESTS if draws.resamples else min(MOST_REQUESTS, len(inputs.workload))
-    return min(most, max(LEAST_REQUESTS, arm.cell.requests.per_seed))
+def _enough(arm: Arm) -> int:
+    """As many as its goodput was found with: near saturation the length of a run matters."""
+    return arm.cell.requests.per_seed
 
 
 def _curves(
@@ -228,7 +224,7 @@ def _curves(
         draws=draws,
         rule=ask.rule,
         seeds=ask.seeds[:SEARCH_SEEDS],
-        num_requests=max(_enough(arm, inputs, draws) for arm in arms.values()),
+        num_requests=max(_enough(arm) for arm in arms.values()),
     )
     return rates, _each(arms, lambda arm: arm_curve(arm, inputs.workload, rates, sampling))
 

@@ -81,7 +81,7 @@ def print_plan(result: PlanResult, console: Console) -> None:
         f"tokens, its own rate {result.own_rate_per_s:.4g}/s"
     )
     say(f"model      {result.model} on {result.gpus} of {result.system}")
-    say(f"targets    {result.targets} ms for {result.attainment:.0%}, each by {result.contract}")
+    say(f"targets    {targets_text(result)}")
     say(f"requests   {result.draws}; seeds {', '.join(map(str, result.seeds))}")
     source = result.provenance
     say(f"steps      {source.predictor}: {source.reason}; {source.error}")
@@ -116,6 +116,16 @@ def fewest_gpus(result: PlanResult) -> str:
             least = min(able, key=lambda one: (one.gpus, -one.goodput.value))
             found.append(f"{name} {least.gpus} GPUs ({least.text}: {least.goodput.value:.3g}/s)")
     return "; ".join(found)
+
+
+def targets_text(result: PlanResult) -> str:
+    """Both clocks, the share, and the contract in words."""
+    words = {"phases": "each clock by itself", "joint": "both at once"}
+    clocks = " and ".join(
+        f"{CLOCKS[word]} {value} ms"
+        for word, _, value in (one.partition(":") for one in result.targets.split())
+    )
+    return f"{clocks} for {result.attainment:.0%} of the requests, {words[result.contract]}"
 
 
 def margin_text(result: PlanResult) -> str:
