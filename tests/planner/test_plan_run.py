@@ -35,7 +35,18 @@ def planned(tmp_path_factory):
     trace = write_trace(folder / "trace.csv")
     result = run(
         *("--trace", trace, "--model", "Llama-3.1-8B", "--system", "h100_sxm", "--gpus", 2),
-        *("--ttft", "300", "--tpot", "12ms", "--seeds", "0,1,2", "--requests", 300, "--explain"),
+        *(
+            "--ttft",
+            "300",
+            "--tpot",
+            "12ms",
+            "--seeds",
+            "0,1,2",
+            "--requests",
+            300,
+            "--explain",
+            "--controller",
+        ),
         *("--html", folder / "plan.html", "--json", folder / "plan.json"),
         *("--out-dir", folder / "out"),
     )
@@ -68,6 +79,12 @@ def test_figures_are_consistent(planned):
     assert scales == sorted(scales)
     assert found["split"]["at"]["moved_nbytes_per_s"] > 0 == found["colocated"]["at"]["exposed_ms"]
     assert len(found["surface"]) == 24
+
+
+def test_the_controller_stands_beside_the_planned_counts(planned):
+    _, output = planned
+    assert re.search(r"planned, static \dP\+\dD +\d+\.\d\d", output)
+    assert re.search(r"controller +\d+\.\d\d", output)
 
 
 class _Tags(HTMLParser):

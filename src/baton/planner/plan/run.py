@@ -34,8 +34,9 @@ Result = TypeVar("Result")
 SEARCH_SEEDS = 3
 """Configurations are ranked with so many of the seeds, the two that are compared get all."""
 RANK_PRECISION, FINAL_PRECISION = 0.1, 0.02
-FINAL_REQUESTS = 1500
-"""Of each simulation of these two: with all seeds, 10,000 requests at each rate."""
+FINAL_REQUESTS, MOST_REQUESTS = 1500, 10_000
+"""Of each simulation of these two: with all seeds, 10,000 requests at each rate; more where a run
+would be over before its queues have settled."""
 STAGES = ("colocated", "phases", "split", "both clocks", "curves", "fewer GPUs", "margins")
 
 
@@ -180,8 +181,9 @@ def _each(arms: Mapping[str, Arm], run: Callable[[Arm], Result]) -> dict[str, Re
 
 def _refined(arm: Arm, inputs: Inputs, ask: Ask) -> Arm:
     """The chosen deployment once more, with every seed and on a finer grid."""
+    most = min(MOST_REQUESTS, max(FINAL_REQUESTS, arm.cell.requests.for_duration))
     settings = msgspec.structs.replace(
-        ask.final, relative_precision=FINAL_PRECISION, most_requests=FINAL_REQUESTS
+        ask.final, relative_precision=FINAL_PRECISION, most_requests=most
     )
     answer = search(arm.deployment, inputs.workload, settings)
     factor = answer.rate.value / arm.cell.rate.value if arm.cell.rate.value > 0 else 0.0
