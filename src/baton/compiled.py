@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _ROOT = Path(__file__).parent
-COMPILED_FOLDERS = ("hardware", "sim/fast", "planner/provision")
+COMPILED_FOLDERS = ("hardware", "sim/fast", "planner/provision", "bench/sim")
 """Where compiled functions are, and everything that they call or take constants from."""
 
 try:
