@@ -66,18 +66,20 @@ def _question(flags: dict[str, Any]) -> Any:
     from baton.core.ids import Schedule
     from baton.goodput.slowdown import TBT
     from baton.planner.goodput.draws import Lengths
-    from baton.planner.provision import command
     from baton.planner.provision.catalogue import Choice
+    from baton.planner.provision.command import Question, parse_machines
+    from baton.planner.provision.fleet import parse_fleet
+    from baton.planner.provision.iso import parse_budget
     from baton.planner.provision.search import Objective
 
     rate, budget = flags["rate"], flags["budget"]
-    return command.Question(
+    return Question(
         trace=flags["trace"],
         also=tuple(flags["also"] or ()),
         format=flags["format"],
         choice=Choice(
             model=flags["model"],
-            machines=command.parse_machines(flags["machines"]),
+            machines=parse_machines(flags["machines"]),
             constants=flags["constants"],
             reference=flags["reference"],
             data=data_folder(flags["data"]),
@@ -87,12 +89,12 @@ def _question(flags: dict[str, Any]) -> Any:
             schedule=word(Schedule, flags["schedule"], "--schedule"),
         ),
         rate_per_s=rate,
-        budget=command.parse_budget(budget) if budget else None,
-        fleets=tuple(command.parse_fleet(one) for one in flags["fleet"] or ()),
+        budget=parse_budget(budget) if budget else None,
+        fleets=tuple(parse_fleet(one) for one in flags["fleet"] or ()),
         objective=word(Objective, flags["objective"], "--objective"),
         step_per_s=flags["step"],
         duration_s=flags["duration"],
-        seeds=seed_list(flags["seeds"]),
+        seeds=seed_list(flags["seeds"], least=3),
         lengths=word(Lengths, flags["lengths"], "--lengths"),
         cv=flags["cv"],
         tbt=word(TBT, flags["tbt"], "--tbt"),

@@ -22,7 +22,7 @@ try:
     import numba
     from numba.core import config as _numba_config
 
-    IS_COMPILED = True
+    IS_COMPILED = not _numba_config.DISABLE_JIT
 except ImportError:  # the base install: correct, and slower
     IS_COMPILED = False
 

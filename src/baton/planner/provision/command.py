@@ -7,14 +7,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from baton.core.ids import Schedule
 from baton.errors import ConfigError
 from baton.goodput.slowdown import TBT, SlowdownTargets
 from baton.planner.goodput.draws import Arrivals, Draws, Lengths
 from baton.planner.provision.answer import Answer
 from baton.planner.provision.catalogue import Choice, build_service
-from baton.planner.provision.fleet import Fleet, parse_fleet
-from baton.planner.provision.iso import Budget, parse_budget
+from baton.planner.provision.fleet import Fleet
+from baton.planner.provision.iso import Budget
 from baton.planner.provision.load import Load
 from baton.planner.provision.printed import print_answer
 from baton.planner.provision.probe import Prober
@@ -30,9 +29,6 @@ from baton.planner.provision.service import Rules
 from baton.sim.fast.deployment import Spill
 from baton.sim.fast.workload import FastWorkload, pack
 from baton.workload.load import load_trace
-
-GRID_SHARE = 50
-"""Rates of a search lie this fine unless told: a fiftieth of the first rate that is tried."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,15 +149,3 @@ def _prober(question: Question, trace: FastWorkload, name: str, progress: Progre
 def parse_machines(text: str) -> tuple[str, ...]:
     """A comma-separated list."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-__all__ = [
-    "Fleet",
-    "Question",
-    "Schedule",
-    "parse_budget",
-    "parse_fleet",
-    "parse_machines",
-    "provision",
-    "provision_command",
-]
