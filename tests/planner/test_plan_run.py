@@ -20,7 +20,9 @@ from baton.planner.plan.run import STAGES, Watch, make_plan
 from baton.planner.plan.verdict import Outcome
 from baton.profile_file import save_profile
 
-pytest.importorskip("plotly", reason="the extra `plan` is not installed")
+graph_objects = pytest.importorskip(
+    "plotly.graph_objects", reason="the extra `plan` is not installed"
+)
 pytest.importorskip("kubernetes_validate", reason="the extra `plan` is not installed")
 
 
@@ -111,6 +113,8 @@ def test_the_page_is_one_whole_file_with_the_numbers_of_the_result(planned):
     assert tags.open == tags.wrong == tags.fetched == []
     block = re.search(r'id="plots">(.*?)</script>', text, re.DOTALL)[1]
     plots = json.loads(block.replace("<\\/", "</"))
+    for plot in plots.values():  # every property is one that Plotly knows, with a value it takes
+        graph_objects.Figure(data=plot["data"], layout=plot["layout"])
     drawn = {trace.get("name") for plot in plots.values() for trace in plot["data"]}
     assert {"colocated", "split", "split, both", "colocated, TTFT"} <= drawn
     for name in ("colocated", "split"):
