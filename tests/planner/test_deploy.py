@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 
+import msgspec
 import pytest
 
 from baton.config import load_config
@@ -104,6 +105,15 @@ def test_a_configuration_that_baton_cannot_run_says_so():
     tomllib.loads(text)
     alone = deployment_files(colocated(tp=1), CPU)["baton.toml"]
     assert "GPUs" not in alone
+
+
+def test_a_model_that_no_engine_finds_by_its_name_is_pointed_out():
+    assert "replace it" not in deployment_files(split(), GPU)["README.md"]
+    named = msgspec.structs.replace(GPU, model="Llama-3.1-70B")
+    assert (
+        "'Llama-3.1-70B' is the name that was planned with"
+        in (deployment_files(split(), named)["README.md"])
+    )
 
 
 def commands(script):

@@ -61,6 +61,11 @@ def _readme(
             "needs vLLM with NIXL (`pip install vllm nixl`)",
             "- `vllm-proxy.sh`: beside `proxy.py`, anywhere; clients speak to it on port 8000",
         ]
+    if not target.is_cpu and "/" not in target.model:
+        lines.append(
+            f"- {target.model!r} is the name that was planned with: plan with the id or the folder "
+            "that your engine loads, or replace it"
+        )
     checked = " and ".join(versions)
     lines.append(
         f"- `kubernetes.yaml`: `kubectl apply -f kubernetes.yaml`; valid for Kubernetes {checked}"
