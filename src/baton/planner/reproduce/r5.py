@@ -197,17 +197,18 @@ def _rows(case: Case, found: Compared) -> list[Row]:
                 why="DistServe's simulator admits any number of decodes",
             )
         )
-    if found.published is not None:
-        answer = found.published.answer
-        rows.append(
-            number_row(
-                "r5",
-                f"{case}: goodput per GPU of the published pair over the best",
-                target="1 (it is the best)",
-                measured=paired_ratio(found.published, found.best, Objective.PER_GPU),
-                why=f"the published pair: {answer.per_gpu}/s per GPU, {answer.binding} binds",
-            )
+    rows += [
+        number_row(
+            "r5",
+            f"{case}: goodput per GPU of the published pair over the best {where}",
+            target="1 (it is the best)",
+            measured=paired_ratio(found.published, other, Objective.PER_GPU),
+            why=f"the published pair: {found.published.answer.per_gpu}/s per GPU, "
+            f"{found.published.answer.binding} binds",
         )
+        for where, other in (("pair", found.best), ("within its GPUs", found.within))
+        if found.published is not None and other is not None
+    ]
     return rows
 
 
