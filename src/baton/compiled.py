@@ -52,6 +52,65 @@ def _make_general(dispatcher: Any) -> None:
     dispatcher.get_call_template = get_call_template
 
 
+def _linked_only() -> Any:
+    """A compiler of functions that are never called but by compiled callers.
+
+    Those take them in as they are and optimise the whole: to optimise and to emit each callee by
+    itself, again with all that it calls, would be half of the time of compiling. None where numba
+    is not as it is known here: everything works then, later.
+    """
+    from numba.core.codegen import JITCodeLibrary
+    from numba.core.compiler import CompilerBase, DefaultPassBuilder
+    from numba.core.compiler_machinery import AnalysisPass, register_pass
+    from numba.core.typed_passes import AnnotateTypes
+
+    known = ("_optimize_final_module", "_finalize_final_module", "_finalize_dynamic_globals")
+    if not all(hasattr(JITCodeLibrary, name) for name in known):
+        return None
+
+    class Library(JITCodeLibrary):  # type: ignore[misc]
+        def _optimize_final_module(self) -> None:
+            """Callers do."""
+
+        def _finalize_final_module(self) -> None:
+            self._finalize_dynamic_globals()
+            self._finalized = True
+
+        def get_pointer_to_function(self, name: str) -> int:
+            self._ensure_finalized()
+            return 0
+
+        @property
+        def codegen(self) -> Any:
+            return self
+
+        def set_env(self, name: str, environment: Any) -> None:
+            """Of a function that has no way in from Python: nobody reads it."""
+
+    @register_pass(mutates_CFG=False, analysis_only=True)
+    class UseLibrary(AnalysisPass):  # type: ignore[misc]
+        _name = "baton_linked_only"
+
+        def __init__(self) -> None:
+            super().__init__()
+
+        def run_pass(self, state: Any) -> bool:
+            state.library = Library(state.targetctx.codegen(), state.func_id.func_qualname)
+            return True
+
+    class Compiler(CompilerBase):  # type: ignore[misc]
+        def define_pipelines(self) -> list[Any]:
+            passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+            passes.add_pass_after(UseLibrary, AnnotateTypes)
+            passes.finalize()
+            return [passes]
+
+    return Compiler
+
+
+_COMPILER = _linked_only() if IS_COMPILED else None
+
+
 class _Compiled:
     """One function twice: for Python, kept between runs, and lean, for compiled callers.
 
@@ -62,12 +121,14 @@ class _Compiled:
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
+        options = {"pipeline_class": _COMPILER} if _COMPILER else {}
         self._lean = numba.njit(
             nogil=True,
             error_model="numpy",
             no_cpython_wrapper=True,
             no_cfunc_wrapper=True,
             _nrt=False,
+            **options,
         )(function)
         _make_general(self._lean)
         self._entry: Callable[..., Any] | None = None
