@@ -4,6 +4,7 @@ An array holds one set of curves behind another, each from its own `start`: a he
 constants and places, then the knots and values that the places name (relative to `start`).
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -215,3 +216,22 @@ def is_outside(
         return False
     context = num_seen / num_decodes
     return bool(num_decodes > values[head + MAX_DECODES] or context > values[head + MAX_CONTEXT])
+
+
+@compiled
+def steps_to_knot(curves: Packed, num_decodes: int, num_seen: float) -> float:
+    """How many steps of the same decodes, each with one more token, stay between two knots.
+
+    A step's time is a convex function of the tokens it sees there; infinite beyond the last knot.
+    """
+    values, head = curves.values, curves.start
+    context = num_seen / num_decodes
+    knot = math.inf if context > values[head + MAX_CONTEXT] else values[head + MAX_CONTEXT]
+    for number in range(int(values[head + NUM_SIDES])):
+        place = head + HEAD_SIZE + number * SIDE_SIZE + DECODE_GRID
+        y = head + int(values[place]) + int(values[place + 1])
+        for j in range(1, int(values[place + 2]) - 1):
+            if values[y + j] > context:
+                knot = min(knot, values[y + j])
+                break
+    return float(knot - context + 1.0)

@@ -125,7 +125,7 @@ W_BUSY_US, W_STEP_US, W_SEQUENCE_US, W_DOWN_UNTIL_US, W_STAGES = range(5)
     W_NUM_ORDERS,
     W_KICK,
     W_KEEPS,
-    W_LIFE,
+    W_PROMISED,
     W_LOOKS_AHEAD,
     W_RECOMPUTES,
     W_PEERS_FIRST,
@@ -161,10 +161,11 @@ failures that are not over."""
 PREFILL, DECODE, MIXED = range(3)
 
 # Lanes: times.
-L_TOKEN_US, L_BEGAN_US, L_END_US, L_CHOSEN_US = range(4)
-NUM_L_TIMES = 4
+L_TOKEN_US, L_BEGAN_US, L_END_US, L_CHOSEN_US, L_EACH_US, L_MORE_US = range(6)
+NUM_L_TIMES = 6
 """L_TOKEN_US is when its latest step with decodes ended, L_BEGAN_US and L_END_US when its latest
-step began and ends. L_CHOSEN_US: how long the chosen step would take alone; below 0 for none."""
+step began and ends. L_CHOSEN_US: how long the chosen step would take alone; below 0 for none.
+L_EACH_US: a step of the stretch under way, with overheads; the next one takes L_MORE_US more."""
 
 # Lanes: numbers.
 (
@@ -182,8 +183,9 @@ step began and ends. L_CHOSEN_US: how long the chosen step would take alone; bel
     L_RESERVED,
     L_LIFE,
     L_GROWN,
-) = range(14)
-NUM_L_NUMBERS = 14
+    L_STRETCH,
+) = range(15)
+NUM_L_NUMBERS = 15
 """L_NUM_SEEN: tokens of all its decodes. L_COUNTER: steps with decodes that were begun.
 L_NUM_RUN and L_NUM_CHUNKS: rows and chunks of the step that is under way. L_GROWN: blocks are
 taken for every counter below it."""
@@ -285,8 +287,11 @@ NUM_N = 10
     C_SPILL,
     C_BORROWED,
     C_RETURNED,
-) = range(30)
-NUM_C = 30
+    C_SOURCE,
+    C_TARGET,
+    C_REUSED,
+) = range(33)
+NUM_C = 33
 COUNTERS = {
     "preemptions": C_PREEMPTIONS,
     "denied_reservations": C_DENIED,
@@ -305,3 +310,6 @@ DONE, STOPPED, HEAP_FULL, WORKER_CHANGED = range(4)
 
 # What is to be done after an event, where it is not a worker's number.
 NOTHING, ROUTE = -1, -2
+
+# What comes next.
+STOPS, FLOWS, HAPPENS, ARRIVES = range(4)

@@ -13,6 +13,7 @@ from baton.errors import ConfigError
 from baton.sim.fast import columns as c
 from baton.sim.fast.deployment import Deployment
 from baton.sim.fast.run import Simulation
+from baton.sim.fast.stretches import num_over
 from baton.sim.fast.workload import FastWorkload
 
 Ints = NDArray[np.int64]
@@ -89,8 +90,18 @@ class ElasticSimulation(Simulation):
 
     @property
     def produced(self) -> Ints:
-        """Tokens of each answer so far."""
-        return self._state.requests[:, c.R_PRODUCED]
+        """Tokens of each answer so far, those of steps that are over by now included."""
+        numbers, lanes = self._state.requests, self._state.lanes
+        produced: Ints = numbers[:, c.R_PRODUCED].copy()
+        decoding = np.flatnonzero(numbers[:, c.R_PHASE] == c.DECODING)
+        lane = numbers[decoding, c.R_LANE]
+        over = np.array([num_over(self._state, one) for one in range(len(lanes))], np.int64)
+        counter = lanes[lane, c.L_COUNTER]
+        is_in_step = (lanes[lane, c.L_IS_BUSY] > 0) & (lanes[lane, c.L_NUM_RUN] > 0)
+        is_in_step &= numbers[decoding, c.R_JOINED] < counter
+        counter = counter - is_in_step + over[lane]
+        produced[decoding] = counter + numbers[decoding, c.R_BASE] - numbers[decoding, c.R_PROMPT]
+        return produced
 
     @property
     def first_us(self) -> Floats:

@@ -15,6 +15,7 @@ from baton.sim.fast.prefixes import forget as forget_prefixes
 from baton.sim.fast.queues import unlink
 from baton.sim.fast.router import wait
 from baton.sim.fast.state import State
+from baton.sim.fast.stretches import settle
 
 
 @compiled
@@ -35,6 +36,7 @@ def go_down(s: State, net: Network, x: Extras | None, number: int) -> None:
     worker[c.W_IS_UP] = 0
     if worker[c.W_NUM_DOWN] > 1:
         return
+    settle(s, x, number)
     release_held(s, x, number)
     for request in range(s.counts[c.C_ARRIVED]):
         if _needs(s, number, request):
@@ -144,9 +146,10 @@ def _empty(s: State, number: int) -> None:
             unused_us = s.lane_us[lane, c.L_END_US] - max(now_us, s.lane_us[lane, c.L_BEGAN_US])
             s.worker_us[number, c.W_BUSY_US] -= min(unused_us, s.lane_us[lane, c.L_CHOSEN_US])
             s.counts[c.C_LOST_STEPS] += 1
+        here[c.L_LIFE] += 1
+        here[c.L_STRETCH] = 0
         here[c.L_IS_BUSY] = here[c.L_NUM_CHUNKS] = here[c.L_NUM_RUN] = here[c.L_NUM_PASSED] = 0
     for stage in range(c.W_STAGES, c.W_STAGES + worker[c.W_NUM_LANES]):
         s.worker_us[number, stage] = min(now_us, s.worker_us[number, stage])
     worker[c.W_FREE], worker[c.W_NUM_SHORT] = worker[c.W_NUM_BLOCKS], 0
     worker[c.W_IS_FULL] = worker[c.W_IS_MIXED] = 0
-    worker[c.W_LIFE] += 1

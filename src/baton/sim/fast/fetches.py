@@ -5,11 +5,12 @@ from baton.sim.fast import columns as c
 from baton.sim.fast import routes_fleet as f
 from baton.sim.fast.events import after
 from baton.sim.fast.extras import Extras
-from baton.sim.fast.kept import drop_chain, hold_prefix, note_peak, take_blocks, tokens_of
+from baton.sim.fast.kept import drop_chain, hold_prefix, note_peak, tokens_of
 from baton.sim.fast.network import release, start_flow
 from baton.sim.fast.network_state import Network
 from baton.sim.fast.prefixes import NUM_HELD, publish
 from baton.sim.fast.state import State
+from baton.sim.fast.stretches import take_beside
 
 
 @compiled
@@ -20,7 +21,7 @@ def begin_fetch(s: State, net: Network, x: Extras, request: int) -> bool:
     num_hashes = x.fleet.counts[f.FETCH_BLOCKS]
     chain, found = hold_prefix(s, x, target, request, tokens_of(s, num_hashes))
     room = (num_hashes - found) * s.workers[target, c.W_PER_HASH]
-    if room <= 0 or not take_blocks(s, x, target, room):
+    if room <= 0 or not take_beside(s, x, target, room):
         drop_chain(x, target, chain)
         return False
     note_peak(s, x, target)

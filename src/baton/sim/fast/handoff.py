@@ -11,6 +11,7 @@ from baton.sim.fast.network import release, release_layers, start_flow
 from baton.sim.fast.network_state import Network
 from baton.sim.fast.queues import unlink
 from baton.sim.fast.state import State
+from baton.sim.fast.stretches import settle
 
 
 @compiled
@@ -90,6 +91,7 @@ def flow_finished(s: State, request: int) -> None:
 def publish(s: State, x: Extras | None, request: int) -> None:
     """The decode worker owns it now: its token goes to the client, its other copy may go."""
     one, control_us = s.requests[request], s.numbers[c.N_CONTROL_US]
+    settle(s, x, one[c.R_DECODE])
     after(s, control_us, c.E_KNOWN, request, one[c.R_ATTEMPT])
     after(s, control_us, c.E_RELEASE, request, one[c.R_ATTEMPT])
     one[c.R_AT_PREFILL] = 0

@@ -14,58 +14,77 @@ from baton.sim.fast.network import advance, next_us
 from baton.sim.fast.network_state import Network
 from baton.sim.fast.questions import note_end
 from baton.sim.fast.reservations import enqueue, reserve
-from baton.sim.fast.router import arrive, denied, route_waiting, wait
+from baton.sim.fast.router import arrive, denied, find_route, next_waiting, take_route, wait
 from baton.sim.fast.state import State
-from baton.sim.fast.steps import end_step, kick
+from baton.sim.fast.steps import choose_steps, end_step, run_chosen
 
 
 @compiled
 def run_until(s: State, net: Network, x: Extras | None, stop_us: float) -> int:
-    """Everything that happens by then; why it returned."""
-    num_requests, room = s.requests.shape[0], s.event_us.shape[0] - s.counts[c.C_MARGIN]
+    """Everything that happens by then; why it returned.
+
+    What is heavy is called from here and from nowhere else, since whoever calls it is compiled
+    with all of it.
+    """
+    room = s.event_us.shape[0] - s.counts[c.C_MARGIN]
     while s.counts[c.C_NUM_OPEN] > 0 or s.counts[c.C_HEAP] > 0:
         if s.counts[c.C_HEAP] > room:
             return c.HEAP_FULL
-        arrival_us = event_us = math.inf
-        arrived = s.counts[c.C_ARRIVED]
-        if arrived < num_requests:
-            arrival_us = s.request_us[arrived, c.R_ARRIVAL_US]
-        if s.counts[c.C_HEAP] > 0:
-            event_us = s.event_us[1]
         flow_us = next_us(net, s.numbers[c.N_NOW_US])
-        at_us = min(arrival_us, event_us, flow_us)
-        if at_us > stop_us or at_us == math.inf:
+        what = _next(s, flow_us, stop_us)
+        if what == c.STOPS:
             return c.STOPPED
-        s.numbers[c.N_NOW_US] = max(s.numbers[c.N_NOW_US], at_us)
-        s.counts[c.C_NUM_EVENTS] += 1
-        if flow_us <= at_us:
-            for k in range(advance(net, at_us)):
+        to_do, number = c.NOTHING, 0
+        if what == c.FLOWS:
+            for k in range(advance(net, s.numbers[c.N_NOW_US])):
                 flow_finished(s, net.finished[k])
-        elif event_us <= at_us:
-            take_next(s)
-            event = s.events[0]
-            if event[c.V_KIND] >= c.E_DOWN:
-                return c.WORKER_CHANGED
-            next_is = _happen(s, net, x, event[c.V_KIND], event[c.V_ID], event[c.V_ATTEMPT])
-            if next_is == c.ROUTE:
-                route_waiting(s, net, x)
-            elif next_is >= 0:
-                kick(s, net, x, next_is)
-        else:
+        elif what == c.ARRIVES:
+            after(s, s.numbers[c.N_IN_US], c.E_ROUTER, s.counts[c.C_ARRIVED], 0)
             s.counts[c.C_ARRIVED] += 1
-            after(s, s.numbers[c.N_IN_US], c.E_ROUTER, arrived, 0)
+        else:
+            take_next(s)
+            kind, number = s.events[0, c.V_KIND], s.events[0, c.V_ID]
+            if kind >= c.E_DOWN:
+                return c.WORKER_CHANGED
+            if kind != c.E_STEP:
+                to_do = _happen(s, x, kind, number, s.events[0, c.V_ATTEMPT])
+            elif s.lanes[number, c.L_LIFE] == s.events[0, c.V_ATTEMPT]:
+                end_step(s, net, x, number)
+                to_do = s.lanes[number, c.L_WORKER]
+        if to_do == c.ROUTE:
+            request = next_waiting(s)
+            while request >= 0:
+                found = find_route(s, x, request)
+                request = next_waiting(s) if take_route(s, net, x, request, found) else -1
+        elif to_do >= 0:
+            lane = choose_steps(s, x, to_do)
+            while lane >= 0:
+                run_chosen(s, net, to_do, lane)
+                lane = choose_steps(s, x, to_do)
     return c.DONE
 
 
 @compiled
-def _happen(s: State, net: Network, x: Extras | None, kind: int, number: int, attempt: int) -> int:
+def _next(s: State, flow_us: float, stop_us: float) -> int:
+    """What comes first; the clock is set to it."""
+    arrival_us = event_us = math.inf
+    if s.counts[c.C_ARRIVED] < s.requests.shape[0]:
+        arrival_us = s.request_us[s.counts[c.C_ARRIVED], c.R_ARRIVAL_US]
+    if s.counts[c.C_HEAP] > 0:
+        event_us = s.event_us[1]
+    at_us = min(arrival_us, event_us, flow_us)
+    if at_us > stop_us or at_us == math.inf:
+        return c.STOPS
+    s.numbers[c.N_NOW_US] = max(s.numbers[c.N_NOW_US], at_us)
+    s.counts[c.C_NUM_EVENTS] += 1
+    if flow_us <= at_us:
+        return c.FLOWS
+    return c.HAPPENS if event_us <= at_us else c.ARRIVES
+
+
+@compiled
+def _happen(s: State, x: Extras | None, kind: int, number: int, attempt: int) -> int:
     """The worker that may have work now, or what else is to be done."""
-    if kind == c.E_STEP:
-        worker = s.lanes[number, c.L_WORKER]
-        if s.workers[worker, c.W_LIFE] != attempt:
-            return c.NOTHING
-        end_step(s, net, x, number)
-        return int(worker)
     if kind == c.E_STAGE:
         return number
     if kind >= c.E_HEARTBEAT:
@@ -85,16 +104,15 @@ def _happen_to(s: State, x: Extras | None, kind: int, request: int) -> int:
     one = s.requests[request]
     if kind == c.E_RESERVE:
         reserve(s, x, request)
-    elif kind == c.E_PREFILL:
-        enqueue(s, request)
+        return c.NOTHING
+    if kind == c.E_PREFILL:
+        enqueue(s, x, request)
         return int(one[c.R_PREFILL])
-    elif kind == c.E_PUBLISH:
+    if kind == c.E_PUBLISH:
         publish(s, x, request)
         return int(one[c.R_DECODE])
-    else:
-        release_source(s, x, request)
-        return int(one[c.R_PREFILL])
-    return c.NOTHING
+    release_source(s, x, request)
+    return int(one[c.R_PREFILL])
 
 
 @compiled

@@ -10,6 +10,7 @@ from baton.sim.fast.prefixes import find_depths
 from baton.sim.fast.routes import choose
 from baton.sim.fast.routes_policies import LOCAL_CACHE
 from baton.sim.fast.state import State
+from baton.sim.fast.stretches import num_over
 
 
 @compiled
@@ -100,8 +101,9 @@ def _fill_load(s: State, x: Extras, request: int, number: int) -> None:
     load[f.IS_UP] = 1 if is_open(worker) else 0
     running, seen = 0, 0
     for lane in range(worker[c.W_FIRST_LANE], worker[c.W_FIRST_LANE] + worker[c.W_NUM_LANES]):
-        running += s.lanes[lane, c.L_NUM_DECODES]
-        seen += s.lanes[lane, c.L_NUM_SEEN]
+        num_decodes = s.lanes[lane, c.L_NUM_DECODES]
+        running += num_decodes
+        seen += s.lanes[lane, c.L_NUM_SEEN] + num_decodes * num_over(s, lane)
     load[f.RUNNING] = running
     clock[f.PENDING_US] = clock[f.TOKEN_US] * worker[c.W_PENDING]
     clock[f.PENDING_US] += clock[f.PAIR_US] * worker[c.W_PAIRS]

@@ -10,10 +10,10 @@ from baton.sim.fast.kept import (
     hold_prefix,
     note_peak,
     num_blocks_for,
-    take_blocks,
     tokens_of,
 )
 from baton.sim.fast.state import State
+from baton.sim.fast.stretches import settle, take_beside
 
 
 @compiled
@@ -47,7 +47,7 @@ def _reserve(s: State, x: Extras | None, number: int, request: int) -> bool:
         chain, found = hold_prefix(s, x, number, request, num_tokens)
     cached = tokens_of(s, found)
     num_blocks = num_blocks_for(worker, wanted - cached)
-    if not take_blocks(s, x, number, num_blocks):
+    if not take_beside(s, x, number, num_blocks):
         drop_chain(x, number, chain)
         return False
     one[c.R_BLOCKS], one[c.R_CHAIN], one[c.R_CHAINED] = num_blocks, chain, found
@@ -59,8 +59,9 @@ def _reserve(s: State, x: Extras | None, number: int, request: int) -> bool:
 
 
 @compiled
-def enqueue(s: State, request: int) -> None:
+def enqueue(s: State, x: Extras | None, request: int) -> None:
     """Its prompt is at the worker that computes it."""
     one = s.requests[request]
+    settle(s, x, one[c.R_PREFILL])
     one[c.R_AT_PREFILL] = 1 if one[c.R_PREFILL] != one[c.R_DECODE] else 0
     queue_up(s, one[c.R_PREFILL], request)

@@ -85,47 +85,55 @@ def _leave_queue(s: State, request: int) -> None:
 
 
 @compiled
-def route_waiting(s: State, net: Network, x: Extras | None) -> None:
-    """Start attempts in order, while whose turn it is has a route, or is refused."""
-    goes_on, room = True, s.event_us.shape[0] - s.counts[c.C_MARGIN]
-    while goes_on and s.counts[c.C_ROUTER_HEAD] > 0:
-        if s.counts[c.C_HEAP] > room:  # the heap grows first
-            after(s, 0.0, c.E_AGAIN, 0, 0)
-            return
-        request = s.counts[c.C_ROUTER_HEAD] - 1
-        if s.counts[c.C_SPILL] > 0:
-            source, target = spill_route(s, request)
-            goes_on = _start(s, x, request, source, target, 0)
-        elif x is not None:
-            goes_on = _route(s, net, x, request)
-        else:
-            source, target = shortest_queue(s, request)
-            goes_on = _start(s, x, request, source, target, 0)
+def next_waiting(s: State) -> int:
+    """Whose turn it is; -1 for nobody."""
+    if s.counts[c.C_ROUTER_HEAD] == 0:
+        return -1
+    if s.counts[c.C_HEAP] > s.event_us.shape[0] - s.counts[c.C_MARGIN]:
+        after(s, 0.0, c.E_AGAIN, 0, 0)  # the heap grows first
+        return -1
+    return int(s.counts[c.C_ROUTER_HEAD] - 1)
 
 
 @compiled
-def _route(s: State, net: Network, x: Extras, request: int) -> bool:
-    """Ask the policy; False while it has to wait."""
-    one = s.requests[request]
-    answer = ask(s, x, request, one[c.R_FETCH] == 0, one[c.R_FETCH] - 1)
-    if answer in (f.MISSES_TTFT, f.MISSES_TPOT):
+def find_route(s: State, x: Extras | None, request: int) -> int:
+    """A pair, found in C_SOURCE and C_TARGET; a refusal; or no room."""
+    counts, one = s.counts, s.requests[request]
+    counts[c.C_REUSED] = 0
+    if counts[c.C_SPILL] > 0:
+        counts[c.C_SOURCE], counts[c.C_TARGET] = spill_route(s, request)
+    elif x is not None:
+        answer = ask(s, x, request, one[c.R_FETCH] == 0, one[c.R_FETCH] - 1)
+        if answer == f.ROUTED:
+            source = x.fleet.counts[f.CHOSEN_PREFILL]
+            num_hashes = min(x.fleet.loads[source, f.DEPTH], f.max_cached(x.fleet))
+            counts[c.C_SOURCE], counts[c.C_TARGET] = source, x.fleet.counts[f.CHOSEN_DECODE]
+            counts[c.C_REUSED] = x.fleet.counts[f.BLOCK_SIZE] * num_hashes
+        is_asked = answer in (f.ROUTED, f.NO_ROOM) and one[c.R_PRODUCED] == 0
+        if is_asked and is_refused(s, x, answer == f.ROUTED):
+            return f.MISSES_TTFT
+        return answer
+    else:
+        counts[c.C_SOURCE], counts[c.C_TARGET] = shortest_queue(s, request)
+    return f.ROUTED if counts[c.C_SOURCE] >= 0 else f.NO_ROOM
+
+
+@compiled
+def take_route(s: State, net: Network, x: Extras | None, request: int, answer: int) -> bool:
+    """Start, fetch or refuse; False while it has to wait."""
+    if answer == f.NO_ROOM:
+        return False
+    if answer != f.ROUTED:
         _refuse(s, request, answer)
         return True
-    if one[c.R_PRODUCED] == 0 and is_refused(s, x, answer == f.ROUTED):
-        _refuse(s, request, f.MISSES_TTFT)
-        return True
-    if answer != f.ROUTED:
-        return False
-    counts = x.fleet.counts
-    source, target = counts[f.CHOSEN_PREFILL], counts[f.CHOSEN_DECODE]
-    if counts[f.FETCH_OWNER] >= 0:
+    if x is not None and x.fleet.counts[f.FETCH_OWNER] >= 0:
         if begin_fetch(s, net, x, request):
             _leave_queue(s, request)
         else:
-            one[c.R_FETCH] = -1
+            s.requests[request, c.R_FETCH] = -1
         return True
-    reused = counts[f.BLOCK_SIZE] * min(x.fleet.loads[source, f.DEPTH], f.max_cached(x.fleet))
-    return _start(s, x, request, source, target, reused)
+    _start(s, x, request)
+    return True
 
 
 @compiled
@@ -175,20 +183,18 @@ def _is_emptier(a: Ints, b: Ints) -> bool:
 
 
 @compiled
-def _start(s: State, x: Extras | None, request: int, source: int, target: int, reused: int) -> bool:
-    """Its rows and blocks go on the accounts, and the decode worker is asked; False for no pair."""
-    if source < 0:
-        return False
+def _start(s: State, x: Extras | None, request: int) -> None:
+    """Its rows and blocks go on the accounts, and the decode worker is asked for room."""
+    source, target = s.counts[c.C_SOURCE], s.counts[c.C_TARGET]
     one = s.requests[request]
     _leave_queue(s, request)
     if one[c.R_FETCH] > 0:
         one[c.R_FETCH] = -1
     one[c.R_ATTEMPT] += 1
     one[c.R_PHASE] = c.ROUTED
-    enter(s, request, source, target, reused)
+    enter(s, request, source, target, s.counts[c.C_REUSED])
     join_open(s, x, request, source)
     after(s, s.numbers[c.N_CONTROL_US], c.E_RESERVE, request, one[c.R_ATTEMPT])
-    return True
 
 
 @compiled

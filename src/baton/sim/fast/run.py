@@ -1,5 +1,6 @@
 """Runs a deployment under a workload, in one go or slice by slice."""
 
+import copy
 import math
 
 import numpy as np
@@ -11,6 +12,8 @@ from baton.sim.fast.failures import change_worker
 from baton.sim.fast.gaps import gap_edges_us
 from baton.sim.fast.loop import run_until
 from baton.sim.fast.result import FastResult, Workers
+from baton.sim.fast.state import State
+from baton.sim.fast.stretches import settle_all
 from baton.sim.fast.workload import FastWorkload
 
 
@@ -19,10 +22,12 @@ class Simulation:
 
     def __init__(self, deployment: Deployment, workload: FastWorkload) -> None:
         self._deployment = deployment
+        self._is_over, self._until_us = False, 0.0
         self._state, self._network, self._extras = build(deployment, workload)
 
     def run_until(self, stop_us: float = math.inf) -> bool:
         """Go on up to a simulated time; whether every request has its end."""
+        self._until_us = max(self._until_us, stop_us)
         status = self._go_on(stop_us)
         while status in (c.HEAP_FULL, c.WORKER_CHANGED):
             if status == c.HEAP_FULL:
@@ -31,7 +36,8 @@ class Simulation:
                 kind, worker = (int(self._state.events[0, one]) for one in (c.V_KIND, c.V_ID))
                 change_worker(self._state, self._network, self._extras, kind, worker)
             status = self._go_on(stop_us)
-        return bool(status == c.DONE)
+        self._is_over = status == c.DONE
+        return self._is_over
 
     def _go_on(self, stop_us: float) -> int:
         return run_until(self._state, self._network, self._extras, float(stop_us))
@@ -41,6 +47,15 @@ class Simulation:
         """Requests that are over, for progress."""
         return len(self._state.requests) - int(self._state.counts[c.C_NUM_OPEN])
 
+    def _looked_at(self) -> "Simulation":
+        """A copy that has nothing under way but single steps: looking changes nothing."""
+        seen = copy.copy(self)
+        seen._is_over = True
+        held = {name: one.copy() for name, one in self._state._asdict().items()}
+        seen._state = State(**held)
+        settle_all(seen._state, self._extras, self._until_us)
+        return seen
+
     def _double_heap(self) -> None:
         state = self._state
         self._state = state._replace(
@@ -49,7 +64,9 @@ class Simulation:
         )
 
     def result(self) -> FastResult:
-        """What was found so far."""
+        """What was found so far, also in the middle."""
+        if not self._is_over:
+            return self._looked_at().result()
         times, numbers, counts = self._state.request_us, self._state.requests, self._state.counts
         return FastResult(
             arrival_us=times[:, c.R_ARRIVAL_US].copy(),

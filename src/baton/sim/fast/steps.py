@@ -8,57 +8,69 @@ from baton.sim.fast.decodes import leave_lane, pass_over
 from baton.sim.fast.ends import draw_token, finish, go_on, release_held
 from baton.sim.fast.events import after
 from baton.sim.fast.extras import Extras
-from baton.sim.fast.gaps import count_gap
 from baton.sim.fast.handoff import prompt_prefilled, release_chunks
 from baton.sim.fast.kept import name_at_decode
 from baton.sim.fast.memory import make_room
 from baton.sim.fast.network_state import Network
 from baton.sim.fast.queues import unlink
 from baton.sim.fast.state import State
+from baton.sim.fast.stretches import count_gaps, pass_steps, plan_stretch
 
 
 @compiled
-def kick(s: State, net: Network, x: Extras | None, number: int) -> None:
-    """Begin whatever steps this worker can begin now."""
+def choose_steps(s: State, x: Extras | None, number: int) -> int:
+    """A lane of this worker whose next step is chosen, with those that step together; else -1."""
     worker = s.workers[number]
     first, num_workers = worker[c.W_PEERS_FIRST], worker[c.W_PEERS_NUM]
-    for other in range(first, first + num_workers):
-        if num_workers > 1 and s.lanes[s.workers[other, c.W_FIRST_LANE], c.L_IS_BUSY] > 0:
-            return
-    num_lanes, turn = worker[c.W_NUM_LANES], worker[c.W_NEXT_LANE]
-    for k in range(num_lanes):
-        if worker[c.W_IS_UP] == 0 or s.worker_us[number, c.W_STAGES] > s.numbers[c.N_NOW_US]:
-            return
-        offset = (turn + k) % num_lanes
-        if s.lanes[worker[c.W_FIRST_LANE] + offset, c.L_IS_BUSY] == 0:
-            _begin_steps(s, net, x, first, num_workers, offset)
+    if num_workers > 1:
+        for other in range(first, first + num_workers):
+            if s.lanes[s.workers[other, c.W_FIRST_LANE], c.L_IS_BUSY] > 0:
+                return -1
+    if worker[c.W_IS_UP] == 0 or s.worker_us[number, c.W_STAGES] > s.numbers[c.N_NOW_US]:
+        return -1
+    for turn in range(worker[c.W_NUM_LANES]):
+        offset = (worker[c.W_NEXT_LANE] + turn) % worker[c.W_NUM_LANES]
+        if s.lanes[worker[c.W_FIRST_LANE] + offset, c.L_IS_BUSY] > 0:
+            continue
+        num_chosen = 0
+        for other in range(first, first + num_workers):
+            lane = s.workers[other, c.W_FIRST_LANE] + offset
+            s.lane_us[lane, c.L_CHOSEN_US] = _choose_step(s, x, other, lane)
+            num_chosen += s.lane_us[lane, c.L_CHOSEN_US] >= 0.0
+        if num_chosen > 0:
+            return int(worker[c.W_FIRST_LANE] + offset)
+    return -1
 
 
 @compiled
-def _begin_steps(
-    s: State, net: Network, x: Extras | None, first: int, num_workers: int, offset: int
-) -> None:
-    """One of each worker that has work, all as long as the longest of theirs."""
-    all_rows = 0
-    for number in range(first, first + num_workers):
-        lane = s.workers[number, c.W_FIRST_LANE] + offset
-        s.lane_us[lane, c.L_CHOSEN_US] = _choose_step(s, x, number, lane)
-        if s.lane_us[lane, c.L_CHOSEN_US] >= 0.0:
-            all_rows += s.workers[number, c.W_STEP_ROWS]
-    longest_us = 0.0
-    for number in range(first, first + num_workers):
-        worker = s.workers[number]
-        time_us = s.lane_us[worker[c.W_FIRST_LANE] + offset, c.L_CHOSEN_US]
-        if time_us >= 0.0 and num_workers > 1:
-            curves, own_rows = Packed(s.curves, worker[c.W_CURVES]), float(worker[c.W_STEP_ROWS])
-            time_us = together_us(curves, time_us, own_rows, float(all_rows))
-        longest_us = max(longest_us, time_us)
-    for number in range(first, first + num_workers):
-        worker = s.workers[number]
-        lane = worker[c.W_FIRST_LANE] + offset
-        if s.lane_us[lane, c.L_CHOSEN_US] >= 0.0:
-            _run_step(s, net, number, lane, longest_us)
+def run_chosen(s: State, net: Network, number: int, lane: int) -> None:
+    """Begin what was chosen for a lane; workers that step together all take the longest's time."""
+    worker = s.workers[number]
+    first, num_workers = worker[c.W_PEERS_FIRST], worker[c.W_PEERS_NUM]
+    offset, longest_us = lane - worker[c.W_FIRST_LANE], s.lane_us[lane, c.L_CHOSEN_US]
+    if num_workers > 1:
+        longest_us = _longest_us(s, first, num_workers)
+    for other in range(first, first + num_workers):
+        worker = s.workers[other]
+        if s.lane_us[worker[c.W_FIRST_LANE] + offset, c.L_CHOSEN_US] >= 0.0:
+            _run_step(s, net, other, worker[c.W_FIRST_LANE] + offset, longest_us)
             worker[c.W_NEXT_LANE] = (offset + 1) % worker[c.W_NUM_LANES]
+
+
+@compiled
+def _longest_us(s: State, first: int, num_workers: int) -> float:
+    all_rows, longest_us = 0, 0.0
+    for number in range(first, first + num_workers):
+        worker = s.workers[number]
+        if s.lane_us[worker[c.W_FIRST_LANE], c.L_CHOSEN_US] >= 0.0:
+            all_rows += worker[c.W_STEP_ROWS]
+    for number in range(first, first + num_workers):
+        worker = s.workers[number]
+        time_us = s.lane_us[worker[c.W_FIRST_LANE], c.L_CHOSEN_US]
+        if time_us >= 0.0:
+            curves, own_rows = Packed(s.curves, worker[c.W_CURVES]), float(worker[c.W_STEP_ROWS])
+            longest_us = max(longest_us, together_us(curves, time_us, own_rows, float(all_rows)))
+    return float(longest_us)
 
 
 @compiled
@@ -93,10 +105,11 @@ def _run_step(s: State, net: Network, number: int, lane: int, duration_us: float
     overhead_us += s.worker_us[number, c.W_SEQUENCE_US] * num_sequences
     s.lane_us[lane, c.L_BEGAN_US] = start_us
     s.lane_us[lane, c.L_END_US] = end_us + overhead_us
-    after(s, end_us + overhead_us - start_us, c.E_STEP, lane, worker[c.W_LIFE])
+    wait_us = plan_stretch(s, number, lane, end_us + overhead_us - start_us)
+    after(s, wait_us, c.E_STEP, lane, here[c.L_LIFE])
     if worker[c.W_NUM_LANES] > 1:
         wait_us = s.worker_us[number, c.W_STAGES] - start_us
-        after(s, wait_us, c.E_STAGE, number, worker[c.W_LIFE])
+        after(s, wait_us, c.E_STAGE, number, 0)
 
 
 @compiled
@@ -159,9 +172,11 @@ def end_step(s: State, net: Network, x: Extras | None, lane: int) -> None:
     """Tokens are drawn, requests end, and others begin to decode."""
     here = s.lanes[lane]
     number = here[c.L_WORKER]
+    if here[c.L_STRETCH] > 1:
+        pass_steps(s, x, lane, here[c.L_STRETCH] - 1)
     here[c.L_IS_BUSY] = 0
     if here[c.L_NUM_RUN] > 0:
-        _count_gaps(s, lane)
+        count_gaps(s, lane, s.numbers[c.N_NOW_US])
         _end_decodes(s, x, lane, number)
     for k in range(here[c.L_NUM_CHUNKS]):
         request = s.chunks[lane, k, 0]
@@ -191,22 +206,6 @@ def _end_prompt(s: State, net: Network, x: Extras | None, number: int, request: 
         name_at_decode(s, x, number, request)
     draw_token(s, request)
     go_on(s, x, number, request)
-
-
-@compiled
-def _count_gaps(s: State, lane: int) -> None:
-    """Those that ran in the last step with decodes too waited alike; the others stand last."""
-    here, now_us = s.lanes[lane], s.numbers[c.N_NOW_US]
-    counter, num_old = here[c.L_COUNTER], here[c.L_NUM_RUN]
-    link = here[c.L_TAIL]
-    while link > 0 and s.requests[link - 1, c.R_JOINED] >= counter - 1:
-        if s.requests[link - 1, c.R_JOINED] == counter - 1:
-            num_old -= 1
-            count_gap(s.gaps, now_us - s.request_us[link - 1, c.R_TOKEN_US], 1)
-        link = s.requests[link - 1, c.R_PREVIOUS]
-    if num_old > 0:
-        count_gap(s.gaps, now_us - s.lane_us[lane, c.L_TOKEN_US], num_old)
-    s.lane_us[lane, c.L_TOKEN_US] = now_us
 
 
 @compiled
