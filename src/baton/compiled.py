@@ -52,23 +52,23 @@ def _make_general(dispatcher: Any) -> None:
     dispatcher.get_call_template = get_call_template
 
 
-def _linked_only() -> Any:
-    """A compiler of functions that are never called but by compiled callers.
+def _libraries() -> tuple[Any, Any] | None:
+    """Where numba puts the code of a callee, and that of a function which Python calls.
 
-    Those take them in as they are and optimise the whole: to optimise and to emit each callee by
-    itself, again with all that it calls, would be half of the time of compiling. None where numba
-    is not as it is known here: everything works then, later.
+    A callee is only linked into its callers: to optimise and emit each by itself, again with all
+    that it calls, would be half of the time of compiling. A caller then has everything it calls to
+    itself, so that calls are taken in and what a callee does not use is not passed: states of many
+    arrays are passed everywhere, and that would be most of the time of running. None where numba is
+    not as it is known here: everything works then, later.
     """
+    from llvmlite.binding import Linkage
     from numba.core.codegen import JITCodeLibrary
-    from numba.core.compiler import CompilerBase, DefaultPassBuilder
-    from numba.core.compiler_machinery import AnalysisPass, register_pass
-    from numba.core.typed_passes import AnnotateTypes
 
     known = ("_optimize_final_module", "_finalize_final_module", "_finalize_dynamic_globals")
     if not all(hasattr(JITCodeLibrary, name) for name in known):
         return None
 
-    class Library(JITCodeLibrary):  # type: ignore[misc]
+    class Callee(JITCodeLibrary):  # type: ignore[misc]
         def _optimize_final_module(self) -> None:
             """Callers do."""
 
@@ -87,15 +87,32 @@ def _linked_only() -> Any:
         def set_env(self, name: str, environment: Any) -> None:
             """Of a function that has no way in from Python: nobody reads it."""
 
+    class Entry(JITCodeLibrary):  # type: ignore[misc]
+        def _optimize_final_module(self) -> None:
+            for function in self._final_module.functions:
+                if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
+                    function.linkage = "internal"
+            super()._optimize_final_module()
+
+    return Callee, Entry
+
+
+def _compiler(library: Any) -> Any:
+    """Numba's own passes, into such a library."""
+    from numba.core.compiler import CompilerBase, DefaultPassBuilder
+    from numba.core.compiler_machinery import AnalysisPass, register_pass
+    from numba.core.typed_passes import AnnotateTypes
+
     @register_pass(mutates_CFG=False, analysis_only=True)
     class UseLibrary(AnalysisPass):  # type: ignore[misc]
-        _name = "baton_linked_only"
+        _name = f"baton_{library.__name__.lower()}"
 
         def __init__(self) -> None:
             super().__init__()
 
         def run_pass(self, state: Any) -> bool:
-            state.library = Library(state.targetctx.codegen(), state.func_id.func_qualname)
+            state.library = library(state.targetctx.codegen(), state.func_id.func_qualname)
+            state.library.enable_object_caching()
             return True
 
     class Compiler(CompilerBase):  # type: ignore[misc]
@@ -108,7 +125,16 @@ def _linked_only() -> Any:
     return Compiler
 
 
-_COMPILER = _linked_only() if IS_COMPILED else None
+def _options() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of a callee and of an entry, where numba's own would not do."""
+    libraries = _libraries() if IS_COMPILED else None
+    if libraries is None:
+        return {}, {}
+    callee, entry = libraries
+    return {"pipeline_class": _compiler(callee)}, {"pipeline_class": _compiler(entry)}
+
+
+_CALLEE, _ENTRY = _options()
 
 
 class _Compiled:
@@ -121,14 +147,13 @@ class _Compiled:
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
-        options = {"pipeline_class": _COMPILER} if _COMPILER else {}
         self._lean = numba.njit(
             nogil=True,
             error_model="numpy",
             no_cpython_wrapper=True,
             no_cfunc_wrapper=True,
             _nrt=False,
-            **options,
+            **_CALLEE,
         )(function)
         _make_general(self._lean)
         self._entry: Callable[..., Any] | None = None
@@ -147,7 +172,9 @@ class _Compiled:
         before = _numba_config.CACHE_DIR
         _numba_config.CACHE_DIR = _FOLDER
         try:
-            jit = numba.njit(nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True)
+            jit = numba.njit(
+                nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True, **_ENTRY
+            )
             return cast(Callable[..., Any], jit(self.py_func))
         finally:
             _numba_config.CACHE_DIR = before

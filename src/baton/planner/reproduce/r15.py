@@ -103,7 +103,7 @@ def _simulated(
         result = simulate_fast(_pair(context, machine, link, schedule), _spaced())
         visible = result.moved_us - result.prefill_end_us
         for num, found in zip(LENGTHS, visible, strict=True):
-            worst = max(worst, abs(found / expected[num][place] - 1))
+            worst = max(worst, abs(float(found) / expected[num][place] - 1))
     return number_row(
         "r15",
         f"{machine}: the simulated host against the recurrence, worst of all lengths",

@@ -100,6 +100,8 @@ def find_route(s: State, x: Extras | None, request: int) -> int:
     """A pair, found in C_SOURCE and C_TARGET; a refusal; or no room."""
     counts, one = s.counts, s.requests[request]
     counts[c.C_REUSED] = 0
+    if x is not None:
+        x.fleet.counts[f.FETCH_OWNER] = -1  # who asks no policy fetches nothing
     if counts[c.C_SPILL] > 0:
         counts[c.C_SOURCE], counts[c.C_TARGET] = spill_route(s, request)
     elif x is not None:

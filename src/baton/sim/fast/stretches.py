@@ -104,7 +104,10 @@ def time_of(s: State, lane: int, num_steps: int) -> float:
 
 @compiled
 def num_over(s: State, lane: int) -> int:
-    """Steps of a stretch that are over by now, its last one never."""
+    """Steps of a stretch that are over by now, its last one never.
+
+    One that ends now is: its end was set before whatever happens now.
+    """
     most = s.lanes[lane, c.L_STRETCH] - 1
     if most <= 0:
         return 0
@@ -112,7 +115,7 @@ def num_over(s: State, lane: int) -> int:
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if time_of(s, lane, middle) < passed_us:
+        if time_of(s, lane, middle) <= passed_us:
             low = middle
         else:
             high = middle - 1
