@@ -1,6 +1,9 @@
 """What the cache of machine code has to know: every place that compiles is in its digest."""
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,3 +50,28 @@ def test_a_callee_is_compiled_once_and_its_errors_reach_python():
     assert halve(3, 0) == 1.5, "a callee may be called by itself, too"
     if IS_COMPILED:
         assert len(halve._lean.signatures) == 1
+
+
+ONE_FUNCTION = """
+from baton.compiled import compiled
+@compiled
+def twice(number):
+    return 2 * number
+print(twice(2), twice(2.5))
+"""
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason="without numba nothing is compiled")
+def test_a_cold_cache_is_told_once_on_the_terminal_of_errors_and_a_warm_one_is_not(tmp_path):
+    script = tmp_path / "one.py"
+    script.write_text(ONE_FUNCTION)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    runs = [
+        subprocess.run(
+            [sys.executable, str(script)], env=environment, capture_output=True, text=True
+        )
+        for _ in range(2)
+    ]
+    assert [one.stdout for one in runs] == ["4 5.0\n"] * 2
+    assert runs[0].stderr == "compiling the simulator for this machine, once (about 40 s)\n"
+    assert runs[1].stderr == ""

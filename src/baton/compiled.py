@@ -8,6 +8,7 @@ can never leave a stale caller behind (numba looks at the caller's own file alon
 import functools
 import hashlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -137,6 +138,25 @@ def _options() -> tuple[dict[str, Any], dict[str, Any]]:
 _CALLEE, _ENTRY = _options()
 
 
+_NOTICE = "compiling the simulator for this machine, once (about 40 s)"
+_told: list[str] = []
+
+
+def _announce_misses(entry: Any) -> None:
+    """Say on the terminal of errors, once a run, why nothing moves: no machine code was kept."""
+    load = entry._cache.load_overload
+
+    def load_overload(*args: Any) -> Any:
+        found = load(*args)
+        if found is None and not _told:
+            _told.append(_NOTICE)
+            sys.stderr.write(f"{_NOTICE}\n")
+            sys.stderr.flush()
+        return found
+
+    entry._cache.load_overload = load_overload
+
+
 class _Compiled:
     """One function twice: for Python, kept between runs, and lean, for compiled callers.
 
@@ -175,7 +195,9 @@ class _Compiled:
             jit = numba.njit(
                 nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True, **_ENTRY
             )
-            return cast(Callable[..., Any], jit(self.py_func))
+            entry = jit(self.py_func)
+            _announce_misses(entry)
+            return cast(Callable[..., Any], entry)
         finally:
             _numba_config.CACHE_DIR = before
 
