@@ -39,12 +39,16 @@ def loop_factory() -> LoopFactory:
 
 def data_folder(given: Path | None) -> Path | None:
     """The folder of measured tables that was named, or BATON_DATA; formulas need none."""
-    if given is None:
-        name = os.environ.get("BATON_DATA", "")
-        return Path(name) if name else None
-    if not given.is_dir():
-        raise ConfigError(f"--data {given}: no such folder")
-    return given
+    from baton.hardware.sources import check_folder
+
+    name = os.environ.get("BATON_DATA", "")
+    if given is None and not name:
+        return None
+    path, flag = (Path(name), "BATON_DATA") if given is None else (given, "--data")
+    if not path.is_dir():
+        raise ConfigError(f"{flag} {path}: no such folder")
+    check_folder(path, f"{flag} {path}")
+    return path
 
 
 def word(kind: type[Word], text: str, flag: str) -> Word:

@@ -23,7 +23,7 @@ Json = Annotated[Path | None, _option("write the answers here", "--json")]
 
 def provision(
     trace: Trace,
-    model: Annotated[str, _option("a known name, or the path of a config.json")] = "bloom-176b",
+    model: Annotated[str, _option("a known name, or the path of a config.json")] = "",
     machines: Machines = "a100,h100,h100cap",
     rate: Annotated[float | None, _option("find the least fleets for so many req/s")] = None,
     budget: Annotated[str, _option("find the fastest: cost:N, power:N or machines:N")] = "",

@@ -86,7 +86,7 @@ def assemble(
 
 
 def _warnings(inputs: Inputs, draws: Draws, reports: Mapping[str, ArmReport]) -> list[str]:
-    found = []
+    found = [inputs.choice.warning] if inputs.choice.warning else []
     most = max(one.kv_tokens for one in inputs.space.candidates)
     lengths = inputs.workload.num_prompt + inputs.workload.num_output
     num_long = int((lengths > most).sum())
