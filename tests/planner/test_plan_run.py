@@ -73,6 +73,8 @@ def test_figures_are_consistent(planned):
         for at in [arm["at"], *arm["curve"]]:
             marginals = at["ttft_met"]["value"], at["tpot_met"]["value"]
             assert at["joint_met"]["value"] <= min(marginals) + 1e-12
+        assert arm["at"]["passes"], "the table's shares are those that the goodput was found with"
+        assert min(arm["at"][clock]["value"] for clock in ("ttft_met", "tpot_met")) >= 0.9
         rates = [at["rate_per_s"] for at in arm["curve"]]
         assert rates == sorted(rates)
         first, last = arm["curve"][0], arm["curve"][-1]
@@ -81,6 +83,12 @@ def test_figures_are_consistent(planned):
     assert scales == sorted(scales)
     assert found["split"]["at"]["moved_nbytes_per_s"] > 0 == found["colocated"]["at"]["exposed_ms"]
     assert len(found["surface"]) == 24
+    sent = sum(
+        path["demand_bytes_per_s"]
+        for path in found["split"]["paths"]
+        if not path["link"].startswith("into")
+    )
+    assert sent == pytest.approx(found["split"]["at"]["moved_nbytes_per_s"]), "one rate, told once"
 
 
 def test_the_controller_stands_beside_the_planned_counts(planned):

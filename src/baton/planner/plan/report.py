@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from baton.planner.goodput.answer import Length
 from baton.planner.goodput.draws import Arrivals, Draws
 from baton.planner.placement.ask import Ask
 from baton.planner.placement.found import Arm, Searched
@@ -22,8 +23,9 @@ FULL = 0.9
 def arm_report(arm: Arm, at: AtRate, curve: tuple[AtRate, ...], searched: Searched) -> ArmReport:
     """One arm."""
     answer = arm.answer
-    factor = at.rate_per_s / arm.goodput_per_s if arm.goodput_per_s > 0 else 0.0
-    paths = tuple(times(path, factor) for path in arm.paths)
+    sent = sum(path.demand_bytes_per_s for path in arm.paths if path.leaves)
+    # One rate of K/V for the arm and its links: the simulation's, shared as the placement has it.
+    paths = tuple(times(path, at.moved_nbytes_per_s / sent if sent else 0.0) for path in arm.paths)
     return ArmReport(
         kind=arm.kind,
         text=arm_text(arm),
@@ -41,6 +43,7 @@ def arm_report(arm: Arm, at: AtRate, curve: tuple[AtRate, ...], searched: Search
         searched=searched,
         requests=answer.requests,
         num_simulations=answer.num_simulations,
+        length=answer.length,
     )
 
 
@@ -96,13 +99,15 @@ def _warnings(inputs: Inputs, draws: Draws, reports: Mapping[str, ArmReport]) ->
             "the largest instance and miss in every plan"
         )
     cv = _gap_cv(inputs)
-    if draws.arrivals is not Arrivals.TRACE and cv > BURSTY_CV:
+    if draws.arrivals is not Arrivals.TRACE and cv > BURSTY_CV * draws.cv:
         found.append(
             f"the trace's own gaps are burstier (CV {cv:.2g}) than the {draws.arrivals} arrivals "
             "that were simulated; --arrivals trace keeps them"
         )
     for name, arm in reports.items():
         at = arm.at
+        if arm.goodput.value > 0 and arm.length is not Length.SETTLED:
+            found.append(f"{name}: {_unsettled(arm)}")
         if at.extrapolated_share > 0:
             found.append(
                 f"{name}: {at.extrapolated_share:.1%} of its steps are beyond what was measured"
@@ -114,6 +119,14 @@ def _warnings(inputs: Inputs, draws: Draws, reports: Mapping[str, ArmReport]) ->
         if arm.searched.gap > 0:
             found.append(f"{name}: the search is not exhaustive: {arm.searched.statement}")
     return found
+
+
+def _unsettled(arm: ArmReport) -> str:
+    """Why its goodput may be too high, and what to do."""
+    return (
+        f"its goodput is from runs of {arm.requests.per_seed} requests, {arm.length}: it may be too "
+        "high; use a larger --requests, or a longer trace"
+    )
 
 
 def _gap_cv(inputs: Inputs) -> float:

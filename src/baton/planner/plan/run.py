@@ -34,9 +34,8 @@ Result = TypeVar("Result")
 SEARCH_SEEDS = 3
 """Configurations are ranked with so many of the seeds, the two that are compared get all."""
 RANK_PRECISION, FINAL_PRECISION = 0.1, 0.02
-FINAL_REQUESTS, MOST_REQUESTS = 1500, 10_000
-"""Of each simulation of these two: with all seeds, 10,000 requests at each rate; more where a run
-would be over before its queues have settled."""
+MOST_REQUESTS = 100_000
+"""Of one simulation."""
 STAGES = ("colocated", "phases", "split", "both clocks", "curves", "fewer GPUs", "margins")
 
 
@@ -72,6 +71,7 @@ def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
         seeds=question.seeds[:SEARCH_SEEDS],
         draws=draws,
         num_requests=question.num_requests,
+        most_requests=MOST_REQUESTS,
         final_precision=RANK_PRECISION,
         most_simulated=THOROUGH_DEPLOYMENTS if question.thorough else QUICK_DEPLOYMENTS,
     )
@@ -181,10 +181,7 @@ def _each(arms: Mapping[str, Arm], run: Callable[[Arm], Result]) -> dict[str, Re
 
 def _refined(arm: Arm, inputs: Inputs, ask: Ask) -> Arm:
     """The chosen deployment once more, with every seed and on a finer grid."""
-    most = min(MOST_REQUESTS, max(FINAL_REQUESTS, arm.cell.requests.for_duration))
-    settings = msgspec.structs.replace(
-        ask.final, relative_precision=FINAL_PRECISION, most_requests=most
-    )
+    settings = msgspec.structs.replace(ask.final, relative_precision=FINAL_PRECISION)
     answer = search(arm.deployment, inputs.workload, settings)
     factor = answer.rate.value / arm.cell.rate.value if arm.cell.rate.value > 0 else 0.0
     return msgspec.structs.replace(
