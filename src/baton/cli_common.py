@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import tempfile
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -26,6 +27,19 @@ def check_writable(path: Path | None, flag: str = "--json") -> None:
         raise ConfigError(f"{flag} {path} cannot be written: {error.strerror}") from error
     if not existed:
         path.unlink(missing_ok=True)
+
+
+def check_folder_writable(path: Path | None, flag: str = "--out-dir") -> None:
+    """The same for a folder that may not be there yet: only making a file tells."""
+    if path is None:
+        return
+    there = next(one for one in (path, *path.absolute().parents) if one.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        what = f"{there} is no folder" if not there.is_dir() else str(error.strerror)
+        raise ConfigError(f"{flag} {path} cannot be written: {what}") from error
 
 
 def loop_factory() -> LoopFactory:

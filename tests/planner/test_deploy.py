@@ -89,8 +89,8 @@ def test_serve_loads_the_configuration_that_is_written(blueprint, target, tmp_pa
     assert config.worker.batch_policy == blueprint.pools[0].batch_policy
     assert config.worker.max_batch_tokens == blueprint.pools[0].max_batch_tokens
     assert config.worker.max_num_seqs == blueprint.pools[-1].max_num_seqs
-    most = max(pool.kv_tokens for pool in blueprint.pools)
-    assert config.worker.kv_nbytes == most * target.token_nbytes
+    for pool in blueprint.pools:
+        assert config.kv_nbytes_of(pool.role) == pool.kv_tokens * target.token_nbytes
     assert (config.router.ttft_slo_ms, config.router.tpot_slo_ms) == (
         target.ttft_ms,
         round(target.tpot_ms),
