@@ -197,7 +197,7 @@ def test_targets_that_nothing_meets_name_the_clock_and_the_closest_plan(tmp_path
     verdict = found.result.verdict
     assert verdict.outcome is Outcome.NOTHING and verdict.binding == "tpot"
     assert re.search(
-        r"TPOT binds; closest is .* whose requests need \d+\.?\d* ms", verdict.sentence
+        r"TPOT binds; closest is .* which needs \d+\.?\d* ms for 90% of", verdict.sentence
     )
     assert found.winner is not None and found.runner_up is not None
 
@@ -209,6 +209,42 @@ def test_a_rate_is_judged_as_it_was_asked(tmp_path):
     lots = make_plan(profiled(tmp_path, rate_per_s=500.0)).result
     assert lots.verdict.outcome is Outcome.NOTHING
     assert re.search(r"about \d+ GPUs of it would do", lots.verdict.sentence)
+
+
+def test_runs_too_short_to_overload_anything_are_refused(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"120 requests at twice .* give --requests more than 120"
+    ):
+        make_plan(profiled(tmp_path, gpus=6))
+
+
+def test_a_rate_is_served_on_as_few_gpus_as_do(tmp_path):
+    whole = make_plan(profiled(tmp_path, gpus=4, num_requests=600)).result
+    rate = 0.4 * min(arm.goodput.value for arm in whole.arms.values())
+    found = make_plan(profiled(tmp_path, gpus=4, rate_per_s=rate, num_requests=600)).result
+    for name, arm in found.arms.items():
+        assert arm.at.passes and arm.num_gpus < whole.arms[name].num_gpus
+        assert arm.goodput.high >= rate
+    names = sorted(found.arms, key=lambda name: found.arms[name].num_gpus)
+    least, most = (found.arms[name].num_gpus for name in names)
+    assert f"serves {rate:g} requests/s" in found.verdict.sentence
+    assert f"on {least} GPUs" in found.verdict.sentence
+    if least < most:
+        assert found.verdict.outcome.value.startswith(names[0][:5])
+    fewer = profiled(tmp_path, gpus=max(2, least - 1), rate_per_s=rate, num_requests=600)
+    if least > 2:
+        assert make_plan(fewer).result.verdict.outcome is Outcome.NOTHING
+
+
+def test_requests_that_fit_nowhere_are_named_as_such(tmp_path):
+    found = make_plan(profiled(tmp_path, kv_tokens=64)).result
+    assert found.verdict.binding == "memory"
+    assert re.search(
+        r"K/V memory binds, no clock does: \d+ of 150 requests, up to \d+ tokens, are longer than "
+        r"the 64 tokens that the largest instance \(TP1 PP1\) holds",
+        found.verdict.sentence,
+    )
+    assert {arm.binding for arm in found.arms.values()} == {"memory"}
 
 
 def test_a_trace_with_prefixes_that_is_too_short_says_how_many_it_takes(tmp_path):

@@ -87,7 +87,7 @@ def _arms(result: PlanResult) -> Iterator[Fact]:
                 f"highest rate at which the requests of all seeds together reach "
                 f"{result.attainment:.4g} by the contract {result.contract!r}: doubling and "
                 f"bisection for each seed, then all of them at one rate; {LEVEL:.0%} interval by "
-                "Student's t over the seeds, not below the noise of attainment and the grid of rates"
+                "Student's t over the seeds, not below the noise of attainment and the grid"
             ),
             source=f"{arm.num_simulations} simulations, {arm.requests}; {arm.length}",
         )

@@ -6,21 +6,26 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from baton.goodput.slo import SLOTargets
 from baton.planner.goodput.answer import Length
 from baton.planner.goodput.draws import Arrivals, Draws
 from baton.planner.placement.ask import Ask
 from baton.planner.placement.found import Arm, Searched
 from baton.planner.placement.paths import PathLoad
 from baton.planner.plan.at_rate import AtRate
+from baton.planner.plan.fit import fit_of
 from baton.planner.plan.inputs import Inputs
 from baton.planner.plan.result import ArmReport, PlanResult
+from baton.planner.plan.verdict import binding_of
 
 BURSTY_CV = 1.3
 FULL = 0.9
 """Share of K/V memory above which preemptions are near."""
 
 
-def arm_report(arm: Arm, at: AtRate, curve: tuple[AtRate, ...], searched: Searched) -> ArmReport:
+def arm_report(
+    arm: Arm, at: AtRate, curve: tuple[AtRate, ...], searched: Searched, targets: SLOTargets
+) -> ArmReport:
     """One arm."""
     answer = arm.answer
     sent = sum(path.demand_bytes_per_s for path in arm.paths if path.leaves)
@@ -34,7 +39,7 @@ def arm_report(arm: Arm, at: AtRate, curve: tuple[AtRate, ...], searched: Search
         num_cells=arm.num_cells,
         goodput=answer.rate,
         per_gpu=answer.per_gpu,
-        binding=answer.binding,
+        binding=binding_of(answer, at, targets),
         at=at,
         curve=curve,
         paths=paths,
@@ -90,14 +95,9 @@ def assemble(
 
 def _warnings(inputs: Inputs, draws: Draws, reports: Mapping[str, ArmReport]) -> list[str]:
     found = [inputs.choice.warning] if inputs.choice.warning else []
-    most = max(one.kv_tokens for one in inputs.space.candidates)
-    lengths = inputs.workload.num_prompt + inputs.workload.num_output
-    num_long = int((lengths > most).sum())
-    if num_long:
-        found.append(
-            f"{num_long} of {len(lengths)} requests are longer than the {most} tokens of K/V of "
-            "the largest instance and miss in every plan"
-        )
+    fit = fit_of(inputs.workload, inputs.space)
+    if fit.num_long:
+        found.append(f"{fit}, and miss in every plan; {fit.remedy}")
     cv = _gap_cv(inputs)
     if draws.arrivals is not Arrivals.TRACE and cv > BURSTY_CV * draws.cv:
         found.append(
@@ -124,8 +124,8 @@ def _warnings(inputs: Inputs, draws: Draws, reports: Mapping[str, ArmReport]) ->
 def _unsettled(arm: ArmReport) -> str:
     """Why its goodput may be too high, and what to do."""
     return (
-        f"its goodput is from runs of {arm.requests.per_seed} requests, {arm.length}: it may be too "
-        "high; use a larger --requests, or a longer trace"
+        f"its goodput is from runs of {arm.requests.per_seed} requests, {arm.length}: it may be "
+        "too high; use a larger --requests, or a longer trace"
     )
 
 

@@ -7,6 +7,8 @@ from typing import TypeVar
 import msgspec
 
 from baton import __version__
+from baton.errors import ConfigError
+from baton.goodput.search import Bound
 from baton.planner.goodput.draws import Draws
 from baton.planner.goodput.find import search
 from baton.planner.placement.ask import POLICIES, Ask
@@ -21,14 +23,17 @@ from baton.planner.placement.split_search import (
 from baton.planner.plan.at_rate import AtRate, measure_at
 from baton.planner.plan.closest import ALONE_PER_S, closest_colocated, closest_split
 from baton.planner.plan.curve import ArmCurve, Sampling, arm_curve, by_scale, shared_rates
+from baton.planner.plan.fewest import fewest_colocated, fewest_split, num_requests_at
+from baton.planner.plan.fit import fit_of
 from baton.planner.plan.frontier import frontier
 from baton.planner.plan.inputs import Inputs
+from baton.planner.plan.judge import Asked, judge
 from baton.planner.plan.provenance import provenance_of
 from baton.planner.plan.question import QUICK_DEPLOYMENTS, QUICK_POLICIES, THOROUGH_DEPLOYMENTS
 from baton.planner.plan.report import arm_report, arm_text, assemble, times
 from baton.planner.plan.result import FrontierPoint, PlanResult, SurfaceCell
 from baton.planner.plan.sensitivity import surface_of
-from baton.planner.plan.verdict import Outcome, Standing, Verdict, judge
+from baton.planner.plan.verdict import Outcome, Standing, Verdict
 
 Result = TypeVar("Result")
 SEARCH_SEEDS = 3
@@ -78,7 +83,8 @@ def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
     searches = _search(inputs, ask, watch)
     watch.stage(3, STAGES[3])
     ask = msgspec.structs.replace(ask, seeds=question.seeds)
-    chosen = _chosen(searches, inputs, ask)
+    best = _chosen(searches, inputs, ask)
+    chosen = _fewest(best, searches, inputs, ask) if question.rate_per_s else best
     arms = _each(chosen, lambda arm: _refined(arm, inputs, ask))
     at = _each(arms, lambda arm: _measured(arm, inputs, ask, draws))
     verdict = _judged(arms, at, inputs)
@@ -86,7 +92,7 @@ def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
     rates, curves = _curves(arms, inputs, ask, draws)
     few = msgspec.structs.replace(ask, seeds=question.seeds[:SEARCH_SEEDS])
     watch.stage(5, STAGES[5])
-    points = _frontier(arms, searches, inputs, few, watch)
+    points = _frontier(best, searches, inputs, few, watch)
     watch.stage(6, STAGES[6])
     surface = _surface(arms, at, inputs, few)
     result = assemble(
@@ -102,6 +108,7 @@ def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
                 at[name],
                 curves[name].points if name in curves else (),
                 searches.colocated.searched if name == "colocated" else searches.split.searched,
+                question.targets,
             )
             for name, arm in arms.items()
         },
@@ -116,16 +123,20 @@ def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
 def _judged(arms: Mapping[str, Arm], at: Mapping[str, AtRate], inputs: Inputs) -> Verdict:
     question = inputs.question
     standings = {
-        name: Standing(text=arm_text(arm), answer=arm.answer, at=at[name])
+        name: Standing(text=arm_text(arm), answer=arm.answer, num_gpus=arm.num_gpus, at=at[name])
         for name, arm in arms.items()
     }
     return judge(
         standings.get("colocated"),
         standings.get("split"),
-        targets=question.targets,
-        gpus=question.gpus,
-        safety=question.safety,
-        rate_per_s=question.rate_per_s,
+        Asked(
+            targets=question.targets,
+            contract=question.contract,
+            gpus=question.gpus,
+            safety=question.safety,
+            rate_per_s=question.rate_per_s,
+            fit=fit_of(inputs.workload, inputs.space),
+        ),
     )
 
 
@@ -173,6 +184,23 @@ def _chosen(searches: _Searches, inputs: Inputs, ask: Ask) -> dict[str, Arm]:
     return {name: arm for name, arm in both.items() if arm is not None}
 
 
+def _fewest(
+    best: Mapping[str, Arm], searches: _Searches, inputs: Inputs, ask: Ask
+) -> dict[str, Arm]:
+    """On as few GPUs as serve the asked rate; on all of them what does not serve it."""
+    rate, space, workload = inputs.question.rate_per_s, inputs.space, inputs.workload
+    assert rate is not None, "asked for"
+    found = dict(best)
+    few = fewest_colocated(space, workload, ask, searches.colocated.arms, rate)
+    if few is not None:
+        found["colocated"] = few
+    split = best.get("split")
+    if split is not None and split.goodput_per_s > 0:
+        few = fewest_split(space, workload, ask, searches.phases, split.num_gpus, rate)
+        found["split"] = few or split
+    return found
+
+
 def _each(arms: Mapping[str, Arm], run: Callable[[Arm], Result]) -> dict[str, Result]:
     """Both arms at once: compiled simulations release the interpreter lock."""
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -183,6 +211,12 @@ def _refined(arm: Arm, inputs: Inputs, ask: Ask) -> Arm:
     """The chosen deployment once more, with every seed and on a finer grid."""
     settings = msgspec.structs.replace(ask.final, relative_precision=FINAL_PRECISION)
     answer = search(arm.deployment, inputs.workload, settings)
+    if answer.bound is Bound.HIGHEST_PASSES:
+        raise ConfigError(
+            f"{arm_text(arm)}: {answer.requests.per_seed} requests at twice the rate that it works "
+            f"off end before enough of them miss {inputs.question.targets}, so no rate fails; give "
+            f"--requests more than {answer.requests.per_seed}, a longer trace, or tighter targets"
+        )
     factor = answer.rate.value / arm.cell.rate.value if arm.cell.rate.value > 0 else 0.0
     return msgspec.structs.replace(
         arm, cell=answer, paths=tuple(times(path, factor) for path in arm.paths)
@@ -202,7 +236,9 @@ def _measured(arm: Arm, inputs: Inputs, ask: Ask, draws: Draws) -> AtRate:
         draws=draws,
         rule=ask.rule,
         seeds=ask.seeds,
-        num_requests=_enough(arm),
+        num_requests=_enough(arm)
+        if question.rate_per_s is None
+        else num_requests_at(rate / arm.num_cells, inputs.workload, ask),
     )
 
 
