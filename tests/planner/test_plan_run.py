@@ -10,12 +10,14 @@ from tests.planner.plans import TARGETS, write_trace
 from tests.policy.profiles import make_profile
 from typer.testing import CliRunner
 
+from baton.bench.plan.figures import attainment_by_rate, goodput_by_rate, scale_plot
 from baton.cli import app
 from baton.config import load_config
 from baton.errors import ConfigError
 from baton.planner.plan.blueprints import blueprint_of
 from baton.planner.plan.inputs import load_inputs
 from baton.planner.plan.question import Question
+from baton.planner.plan.result import PlanResult
 from baton.planner.plan.run import STAGES, Watch, make_plan
 from baton.planner.plan.verdict import Outcome
 from baton.profile_file import save_profile
@@ -123,6 +125,13 @@ def test_the_page_is_one_whole_file_with_the_numbers_of_the_result(planned):
     plots = json.loads(block.replace("<\\/", "</"))
     for plot in plots.values():  # every property is one that Plotly knows, with a value it takes
         graph_objects.Figure(data=plot["data"], layout=plot["layout"])
+        assert plot["data"], plot["layout"]
+        for trace in plot["data"]:
+            values = list(trace["z"]) if trace["type"] == "heatmap" else [trace["y"]]
+            assert any(value is not None for row in values for value in row), trace.get("name")
+        for axis in ("xaxis", "yaxis"):
+            assert plot["layout"][axis].keys() & {"title", "ticktext"}, "says what it counts"
+    assert not re.search(r"<(?:script|link|img)[^>]* (?:src|href)=", text), "works without network"
     drawn = {trace.get("name") for plot in plots.values() for trace in plot["data"]}
     assert {"colocated", "split", "split, both", "colocated, TTFT"} <= drawn
     for name in ("colocated", "split"):
@@ -299,3 +308,15 @@ def test_a_missing_library_is_told_before_the_search(tmp_path, monkeypatch):
     assert isinstance(result.exception, ConfigError)
     assert "--out-dir needs kubernetes_validate" in str(result.exception)
     assert "install kvbaton[plan]" in str(result.exception)
+
+
+def test_an_arm_without_figures_is_not_drawn(planned):
+    found = msgspec.json.decode((planned[0] / "plan.json").read_bytes(), type=PlanResult)
+    alone = msgspec.structs.replace(
+        found,
+        split=msgspec.structs.replace(found.split, curve=()),
+        scales=tuple(msgspec.structs.replace(one, split=None) for one in found.scales),
+    )
+    for figure in (attainment_by_rate(alone), goodput_by_rate(alone), scale_plot(alone.scales)):
+        assert figure.data and all(trace["y"] for trace in figure.data), figure.name
+        assert not any(str(trace.get("name")).startswith("split") for trace in figure.data)
