@@ -15,6 +15,7 @@ from baton.planner.placement.paths import PathLoad
 from baton.planner.plan.at_rate import AtRate
 from baton.planner.plan.fit import fit_of
 from baton.planner.plan.inputs import Inputs
+from baton.planner.plan.parts import Parts
 from baton.planner.plan.result import ArmReport, PlanResult
 from baton.planner.plan.verdict import binding_of
 
@@ -29,8 +30,9 @@ def arm_report(
     """One arm."""
     answer = arm.answer
     sent = sum(path.demand_bytes_per_s for path in arm.paths if path.leaves)
-    # One rate of K/V for the arm and its links: the simulation's, shared as the placement has it.
-    paths = tuple(times(path, at.moved_nbytes_per_s / sent if sent else 0.0) for path in arm.paths)
+    # Links are those of one part, and carry its share of the K/V that the simulation moved.
+    moved = at.moved_nbytes_per_s / arm.num_cells
+    paths = tuple(times(path, moved / sent if sent else 0.0) for path in arm.paths)
     return ArmReport(
         kind=arm.kind,
         text=arm_text(arm),
@@ -63,7 +65,13 @@ def arm_text(arm: Arm) -> str:
 
 
 def assemble(
-    inputs: Inputs, ask: Ask, draws: Draws, *, reports: Mapping[str, ArmReport], **found: Any
+    inputs: Inputs,
+    ask: Ask,
+    draws: Draws,
+    *,
+    reports: Mapping[str, ArmReport],
+    parts: Parts,
+    **found: Any,
 ) -> PlanResult:
     """Everything together; `found` are the fields that come as they are."""
     question, workload = inputs.question, inputs.workload
@@ -88,7 +96,7 @@ def assemble(
         colocated=reports.get("colocated"),
         split=reports.get("split"),
         skipped=tuple(f"{one.parallel}: {one.why}" for one in inputs.space.skipped),
-        warnings=tuple(_warnings(inputs, draws, reports)),
+        warnings=tuple(filter(None, (parts.warning, *_warnings(inputs, draws, reports)))),
         **found,
     )
 

@@ -1,5 +1,6 @@
 """The whole plan: both searches, both arms at one rate and over many, the verdict."""
 
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -28,6 +29,7 @@ from baton.planner.plan.fit import fit_of
 from baton.planner.plan.frontier import frontier
 from baton.planner.plan.inputs import Inputs
 from baton.planner.plan.judge import Asked, judge
+from baton.planner.plan.parts import parts_of, repeated_arm
 from baton.planner.plan.provenance import provenance_of
 from baton.planner.plan.question import QUICK_DEPLOYMENTS, QUICK_POLICIES, THOROUGH_DEPLOYMENTS
 from baton.planner.plan.report import arm_report, arm_text, assemble, times
@@ -68,23 +70,15 @@ class _Searches(msgspec.Struct, frozen=True, kw_only=True):
 def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
     """Deterministic. Raises ConfigError where nothing can be placed or the trace is too short."""
     watch = watch or Watch()
-    question = inputs.question
-    draws = inputs.draws
-    ask = Ask(
-        targets=question.targets,
-        contract=question.contract,
-        seeds=question.seeds[:SEARCH_SEEDS],
-        draws=draws,
-        num_requests=question.num_requests,
-        most_requests=MOST_REQUESTS,
-        final_precision=RANK_PRECISION,
-        most_simulated=THOROUGH_DEPLOYMENTS if question.thorough else QUICK_DEPLOYMENTS,
-    )
-    searches = _search(inputs, ask, watch)
+    question, draws = inputs.question, inputs.draws
+    ask = _ask(inputs)
+    parts = parts_of(inputs.space)
+    part = msgspec.structs.replace(inputs, space=parts.space)
+    searches = _search(part, ask, watch)
     watch.stage(3, STAGES[3])
     ask = msgspec.structs.replace(ask, seeds=question.seeds)
-    best = _chosen(searches, inputs, ask)
-    chosen = _fewest(best, searches, inputs, ask) if question.rate_per_s else best
+    best = _chosen(searches, part, ask)
+    chosen = _fewest(best, searches, part, ask, parts.num)
     arms = _each(chosen, lambda arm: _refined(arm, inputs, ask))
     at = _each(arms, lambda arm: _measured(arm, inputs, ask, draws))
     verdict = _judged(arms, at, inputs)
@@ -92,7 +86,7 @@ def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
     rates, curves = _curves(arms, inputs, ask, draws)
     few = msgspec.structs.replace(ask, seeds=question.seeds[:SEARCH_SEEDS])
     watch.stage(5, STAGES[5])
-    points = _frontier(best, searches, inputs, few, watch)
+    points = _frontier(best, searches, part, few, parts.num, watch)
     watch.stage(6, STAGES[6])
     surface = _surface(arms, at, inputs, few)
     result = assemble(
@@ -115,9 +109,25 @@ def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
         scales=by_scale(rates, curves, question.targets.attainment) if curves else (),
         frontier=points,
         surface=surface,
+        parts=parts,
     )
     ranked = _ranked(arms, result)
     return Found(result=result, winner=ranked[0], runner_up=ranked[1])
+
+
+def _ask(inputs: Inputs) -> Ask:
+    """While configurations are ranked."""
+    question = inputs.question
+    return Ask(
+        targets=question.targets,
+        contract=question.contract,
+        seeds=question.seeds[:SEARCH_SEEDS],
+        draws=inputs.draws,
+        num_requests=question.num_requests,
+        most_requests=MOST_REQUESTS,
+        final_precision=RANK_PRECISION,
+        most_simulated=THOROUGH_DEPLOYMENTS if question.thorough else QUICK_DEPLOYMENTS,
+    )
 
 
 def _judged(arms: Mapping[str, Arm], at: Mapping[str, AtRate], inputs: Inputs) -> Verdict:
@@ -141,14 +151,20 @@ def _judged(arms: Mapping[str, Arm], at: Mapping[str, AtRate], inputs: Inputs) -
 
 
 def _frontier(
-    arms: Mapping[str, Arm], searches: _Searches, inputs: Inputs, ask: Ask, watch: Watch
+    best: Mapping[str, Arm],
+    searches: _Searches,
+    inputs: Inputs,
+    ask: Ask,
+    num_parts: int,
+    watch: Watch,
 ) -> tuple[FrontierPoint, ...]:
+    """Sizes within one part, and the whole."""
     return frontier(
         inputs.space,
         inputs.workload,
         ask,
-        colocated=searches.colocated.arms,
-        split=arms.get("split"),
+        colocated=[repeated_arm(arm, num_parts) for arm in searches.colocated.arms],
+        split=repeated_arm(best["split"], num_parts) if "split" in best else None,
         phases=searches.phases,
         price_per_hour=inputs.system.price_per_hour,
         say=watch.say,
@@ -185,19 +201,32 @@ def _chosen(searches: _Searches, inputs: Inputs, ask: Ask) -> dict[str, Arm]:
 
 
 def _fewest(
-    best: Mapping[str, Arm], searches: _Searches, inputs: Inputs, ask: Ask
+    best: Mapping[str, Arm], searches: _Searches, inputs: Inputs, ask: Ask, num_parts: int
 ) -> dict[str, Arm]:
-    """On as few GPUs as serve the asked rate; on all of them what does not serve it."""
+    """Without a rate every part of the cluster; else as few parts, and GPUs of each, as serve it.
+
+    All of them where that is not enough.
+    """
     rate, space, workload = inputs.question.rate_per_s, inputs.space, inputs.workload
-    assert rate is not None, "asked for"
-    found = dict(best)
-    few = fewest_colocated(space, workload, ask, searches.colocated.arms, rate)
-    if few is not None:
-        found["colocated"] = few
-    split = best.get("split")
-    if split is not None and split.goodput_per_s > 0:
-        few = fewest_split(space, workload, ask, searches.phases, split.num_gpus, rate)
-        found["split"] = few or split
+
+    def few(name: str, arm: Arm, part_per_s: float) -> Arm | None:
+        if name == "colocated":
+            arms = searches.colocated.arms
+            return fewest_colocated(space, workload, ask, arms, part_per_s)
+        return fewest_split(space, workload, ask, searches.phases, arm.num_gpus, part_per_s)
+
+    found = {}
+    for name, arm in best.items():
+        found[name] = repeated_arm(arm, num_parts)
+        if rate is None or not arm.goodput_per_s > 0:
+            continue
+        least = math.ceil(rate / arm.goodput_per_s)
+        # Ranks are on the high side, so the parts that they promise to do may be one too few.
+        for num in range(least, min(num_parts, least + 1) + 1):
+            part = few(name, arm, rate / num)
+            if part is not None:
+                found[name] = repeated_arm(part, num)
+                break
     return found
 
 

@@ -11,6 +11,8 @@ from baton.planner.plan.result import ArmReport, PlanResult
 from baton.planner.plan.verdict import CLOCKS
 
 GIB = 2**30
+MOST_NODES = 16
+"""That are drawn."""
 Row = tuple[str, Callable[[ArmReport], str]]
 
 
@@ -95,8 +97,11 @@ def print_plan(result: PlanResult, console: Console) -> None:
     console.print(table)
     for name, arm in arms.items():
         say(f"{name} stands")
-        for line in arm.packing.draw().splitlines():
+        lines = arm.packing.draw().splitlines()
+        for line in lines[:MOST_NODES]:
             say(f"           {line}")
+        if len(lines) > MOST_NODES:
+            say(f"           and {len(lines) - MOST_NODES} more nodes (--json lists them)")
     say(f"margin     {margin_text(result)}")
     if fewest := fewest_gpus(result):
         say(f"fewest     at {result.asked_rate_per_s:g}/s: {fewest}")
