@@ -69,6 +69,7 @@ def test_split_wins_when_even_the_low_end_exceeds_the_safety_margin():
     )
     assert found.sentence.endswith("what the best colocated plan does (two pools).")
     assert found.margin.ratio.low > 1.05
+    assert "serves 2330 requests/s" in verdict([1000.0] * 3, [2330.0] * 3).sentence
 
 
 def test_seeds_are_pairs_so_what_they_share_cancels():

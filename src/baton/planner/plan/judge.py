@@ -15,6 +15,7 @@ from baton.planner.plan.verdict import (
     asked_text,
     binding_of,
     margin_of,
+    per_s,
 )
 
 
@@ -68,7 +69,7 @@ def _able(arm: Standing, rate_per_s: float | None) -> bool:
 def _serves(arm: Standing, asked: Asked) -> str:
     """Who serves how much, within what."""
     if asked.rate_per_s is None:
-        return f"{arm.text} serves {arm.goodput_per_s:.3g} requests/s within {asked.text}"
+        return f"{arm.text} serves {per_s(arm.goodput_per_s)} requests/s within {asked.text}"
     return (
         f"{arm.text} serves {asked.rate_per_s:g} requests/s within {asked.text} on "
         f"{arm.num_gpus} GPUs"

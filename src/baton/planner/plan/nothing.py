@@ -15,6 +15,7 @@ from baton.planner.plan.verdict import (
     Standing,
     Verdict,
     binding_of,
+    per_s,
     times_target,
 )
 
@@ -50,7 +51,7 @@ def nothing_serves(
     clock = best.answer.binding
     sentence = (
         f"Nothing serves {rate_per_s:g} requests/s within {asked} on {gpus} GPUs: "
-        f"{CLOCKS[clock]} binds; closest is {best.text} with {best.goodput_per_s:.3g}/s, and about "
+        f"{CLOCKS[clock]} binds; closest is {best.text} with {per_s(best.goodput_per_s)}/s, and about "
         f"{needed} GPUs of it would do."
     )
     return Verdict(outcome=Outcome.NOTHING, sentence=sentence, margin=margin, binding=clock)

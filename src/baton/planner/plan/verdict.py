@@ -123,6 +123,11 @@ def asked_text(targets: SLOTargets, contract: Contract) -> str:
     return f"TTFT {ttft / US_PER_MS:g} ms and TPOT {tpot / US_PER_MS:g} ms ({whose})"
 
 
+def per_s(rate: float) -> str:
+    """Three digits, and never an exponent."""
+    return f"{rate:.0f}" if rate >= 1000 else f"{rate:.3g}"
+
+
 def times_target(at: AtRate, targets: SLOTargets) -> dict[str, float]:
     """Within how many times each target the asked share of the requests is."""
     return {
