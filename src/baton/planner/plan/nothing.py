@@ -51,8 +51,8 @@ def nothing_serves(
     clock = best.answer.binding
     sentence = (
         f"Nothing serves {rate_per_s:g} requests/s within {asked} on {gpus} GPUs: "
-        f"{CLOCKS[clock]} binds; closest is {best.text} with {per_s(best.goodput_per_s)}/s, and about "
-        f"{needed} GPUs of it would do."
+        f"{CLOCKS[clock]} binds; closest is {best.text} with {per_s(best.goodput_per_s)}/s, and "
+        f"about {needed} GPUs of it would do."
     )
     return Verdict(outcome=Outcome.NOTHING, sentence=sentence, margin=margin, binding=clock)
 
