@@ -20,7 +20,7 @@ def check_writable(path: Path | None, flag: str = "--json") -> None:
     """Refuse a file before the run and not after it: only opening it tells."""
     if path is None:
         return
-    existed = path.exists()
+    existed = os.path.exists(path)
     try:
         path.open("ab").close()
     except OSError as error:
@@ -33,7 +33,7 @@ def check_folder_writable(path: Path | None, flag: str = "--out-dir") -> None:
     """The same for a folder that may not be there yet: only making a file tells."""
     if path is None:
         return
-    there = next(one for one in (path, *path.absolute().parents) if one.exists())
+    there = next(one for one in (path, *path.absolute().parents) if os.path.exists(one))
     try:
         with tempfile.TemporaryFile(dir=there):
             pass
@@ -59,7 +59,7 @@ def data_folder(given: Path | None) -> Path | None:
     if given is None and not name:
         return None
     path, flag = (Path(name), "BATON_DATA") if given is None else (given, "--data")
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise ConfigError(f"{flag} {path}: no such folder")
     check_folder(path, f"{flag} {path}")
     return path

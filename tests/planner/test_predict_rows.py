@@ -97,6 +97,7 @@ def test_missing_columns_are_named(tmp_path):
         ({"tp_size": "2.5"}, r"^line 7: tp_size is '2.5'; give a whole number"),
         ({"tp_size": "3"}, r"^line 7: tp_size 3 does not divide the 64 heads of Qwen3-32B; use"),
         ({"tp_size": "12"}, r"^line 7: tp_size 12 does not divide the 64 heads"),
+        ({"tp_size": "8192"}, r"^line 7: a worker of 8192 GPUs \(TP8192\); at most 4096"),
         ({"pp_size": "65"}, r"^line 7: pp_size 65 is more than the 64 layers of Qwen3-32B"),
         ({"isl": "1e300"}, r"^line 7: isl is '1e300'; give a number from 0 to"),
         ({"silicon_ttft_ms": "fast"}, r"^line 7: silicon_ttft_ms is 'fast'"),

@@ -17,6 +17,8 @@ US_PER_MS = 1000
 _TIME = re.compile(r"(?P<number>[0-9.eE+-]+)\s*(?P<unit>ms|s|us)?")
 _UNITS_MS = {None: 1.0, "ms": 1.0, "s": 1000.0, "us": 0.001}
 LEAST_REQUESTS = 50
+MOST_GPUS, MOST_REQUESTS, MOST_TOKENS = 65_536, 1 << 20, 10**12
+"""Far beyond what is asked, and still within memory and whole numbers of 64 bits."""
 CVS = (0.01, 10.0)
 """Of gamma arrivals: nearly constant, and bursts of a hundred at once."""
 SEEDS = tuple(range(7))
@@ -67,6 +69,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"--gpus {self.gpus}: split and colocated can be compared on 2 or more"
             )
+        if self.gpus > MOST_GPUS:
+            raise ConfigError(f"--gpus {self.gpus}: at most {MOST_GPUS}")
         if self.rate_per_s is not None and not (
             math.isfinite(self.rate_per_s) and self.rate_per_s > 0
         ):
@@ -78,8 +82,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
                 f"--requests {self.num_requests}: at least {LEAST_REQUESTS}, or a share of them "
                 "means nothing"
             )
-        if self.kv_tokens is not None and self.kv_tokens < 1:
-            raise ConfigError(f"--kv-tokens {self.kv_tokens}: at least 1")
+        if self.num_requests is not None and self.num_requests > MOST_REQUESTS:
+            raise ConfigError(f"--requests {self.num_requests}: at most {MOST_REQUESTS}")
+        if self.kv_tokens is not None and not 1 <= self.kv_tokens <= MOST_TOKENS:
+            raise ConfigError(f"--kv-tokens {self.kv_tokens}: 1 to {MOST_TOKENS}")
         if self.route not in ROUTE_POLICIES:
             raise ConfigError(f"--route {self.route!r}: use one of {', '.join(ROUTE_POLICIES)}")
         self._check_gaps()

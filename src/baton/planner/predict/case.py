@@ -10,8 +10,8 @@ from baton.hardware.system import System, find_system
 from baton.planner.predict.rows import MEASURED, Row
 
 BACKENDS = ("vllm", "sglang", "trtllm")
-NODE_GPUS, RACK_GPUS = 8, 4
-"""Of a node, and of one tray of a rack."""
+NODE_GPUS, RACK_GPUS, MOST_GPUS = 8, 4, 4096
+"""Of a node, of one tray of a rack, and of the largest worker that is taken for one."""
 _SIXTEEN = ("bfloat16", "bf16", "int4", "int4_wo")
 _NATIVE = {2.0: "bfloat16", 1.0: "fp8"}
 
@@ -86,6 +86,8 @@ def _case(row: Row) -> Case:
 def _check_cut(model: ModelShape, sharding: Sharding) -> None:
     """Refuse what no engine runs; racks of a mixture are named by all their GPUs in some tables."""
     tp, width = sharding.tp, sharding.width
+    if sharding.gpus > MOST_GPUS:
+        raise ConfigError(f"a worker of {sharding.gpus} GPUs ({sharding}); at most {MOST_GPUS}")
     is_rack = model.num_experts > 0 and width > NODE_GPUS and width % RACK_GPUS == 0
     if model.num_heads % tp and not is_rack:
         fitting = [str(n) for n in range(1, model.num_heads + 1) if model.num_heads % n == 0]

@@ -34,7 +34,7 @@ def data_folder(given: Path | None) -> Path:
     if not name:
         raise ConfigError("no operator tables: name their folder with --data or BATON_DATA")
     said = f"{'BATON_DATA' if given is None else '--data'} {name}"
-    if not Path(name).is_dir():
+    if not os.path.isdir(name):
         raise ConfigError(f"{said}: no such folder; it must hold {FOLDER}/<system>/vllm-*/")
     if not table_systems(Path(name)):
         raise ConfigError(f"{said}: no operator tables; it must hold {FOLDER}/<system>/vllm-*/")

@@ -27,6 +27,13 @@ _LEAST = {
     "decode_pp": (1, "pipeline stages of a decode worker, 1 or more"),
     "seed": (0, "a whole number, 0 or more"),
 }
+_MOST = {
+    **dict.fromkeys(("prefill", "decode", "mixed"), 64),
+    **dict.fromkeys(("blocks", "cache_tokens", "decode_blocks", "max_output"), 10**12),
+    **dict.fromkeys(("max_model_len", "seed", "closed_loop"), 10**12),
+    "tick": 10**9,
+}
+"""Workers as a configuration has them; the others within whole numbers of 64 bits."""
 _ROUTE_KEY = "router.policy"
 US_PER_S = 1e6
 
@@ -37,6 +44,9 @@ def check_flags(flags: Mapping[str, Any]) -> None:
         value = flags[name]
         if value is not None and value < least:
             raise _refused(name, value, remedy)
+    for name, most in _MOST.items():
+        if flags[name] is not None and flags[name] > most:
+            raise _refused(name, flags[name], f"at most {most}")
     _check_sizes(flags)
     _check_choice("format", flags["format"], (AUTO, *FORMATS))
     _check_choice("route", flags["route"], ROUTES)
