@@ -40,7 +40,7 @@ from baton.planner.plan.verdict import Outcome, Standing, Verdict
 Result = TypeVar("Result")
 SEARCH_SEEDS = 3
 """Configurations are ranked with so many of the seeds, the two that are compared get all."""
-RANK_PRECISION, FINAL_PRECISION = 0.1, 0.02
+RANK_PRECISION, FINAL_PRECISION = 0.05, 0.02
 MOST_REQUESTS = 100_000
 """Of one simulation."""
 STAGES = ("colocated", "phases", "split", "both clocks", "curves", "fewer GPUs", "margins")
