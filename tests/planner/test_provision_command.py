@@ -84,6 +84,12 @@ def test_a_fleet_is_judged_on_every_trace(trace):
         (("--rate", "5", "--machines", "h101"), "h100"),
         (("--rate", "5", "--predictor", "guess"), "guess"),
         (("--budget", "cost:1"), "buys no"),
+        (("--budget", "machines:1e9"), "--budget machines:1e+09 buys 1e+09 machines of one type"),
+        (("--rate", "5", "--step", "inf"), "--step inf: requests/s between two rates"),
+        (("--rate", "5", "--cv", "inf"), "--cv inf: variation of the gaps between arrivals, from"),
+        (("--rate", "5", "--spill", "-1"), "--spill -1: prompt tokens"),
+        (("--rate", "5", "--max-machines", "0"), "--max-machines 0: machines of one pool, from 1"),
+        (("--rate", "5", "--slo-scale", "nan"), "--slo-scale nan: a factor"),
         (
             ("--rate", "1e9"),
             "1e+09 requests/s for 120 s are 1.2e+11 requests; one simulation takes",

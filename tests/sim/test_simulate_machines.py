@@ -54,6 +54,11 @@ def test_decode_workers_may_be_cut_otherwise(trace, host):
     [
         ((*WORDS, "--mixed", 1, "--tp", 4, "--decode-tp", 8), "--decode-tp 8: there are no decode"),
         ((*WORDS, "--tp", 0), "--tp 0: GPUs of each stage"),
+        ((*WORDS, "--prefill", 10**20, "--decode", 1), "--prefill 1000.*: at most 64"),
+        ((*WORDS, "--mixed", 1, "--blocks", 10**20), "--blocks 1000.*: at most 1000000000000"),
+        ((*WORDS, "--mixed", 1, "--tick", 10**20), "--tick 1000.*: at most 1000000000"),
+        ((*WORDS[2:], "--model", "x" * 3000, "--mixed", 1), "is not known; nearest"),
+        ((*WORDS, "--data", "x" * 3000), "no such folder"),
         ((*WORDS, "--decode-pp", -1), "--decode-pp -1: pipeline stages"),
         (("--hardware", "a100x8-llama70b", "--decode-tp", 2), "--decode-tp 2 belongs to --model"),
         ((*WORDS, "--prefill", 1, "--decode", 1, "--tp", 4, "--decode-tp", 1), "does not fit"),
