@@ -37,10 +37,14 @@ from baton.planner.plan.result import FrontierPoint, PlanResult, SurfaceCell
 from baton.planner.plan.sensitivity import surface_of
 from baton.planner.plan.verdict import Outcome, Standing, Verdict
 
+Given = TypeVar("Given")
 Result = TypeVar("Result")
 SEARCH_SEEDS = 3
 """Configurations are ranked with so many of the seeds, the two that are compared get all."""
 RANK_PRECISION, FINAL_PRECISION = 0.05, 0.02
+NEAR, MOST_RIVALS = 0.1, 3
+"""Configurations of a kind whose ranks are so close to the best are compared once more, with all
+seeds and the final precision, and so many of them."""
 MOST_REQUESTS = 100_000
 """Of one simulation."""
 STAGES = ("colocated", "phases", "split", "both clocks", "curves", "fewer GPUs", "margins")
@@ -79,7 +83,8 @@ def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
     ask = msgspec.structs.replace(ask, seeds=question.seeds)
     best = _chosen(searches, part, ask)
     chosen = _fewest(best, searches, part, ask, parts.num)
-    arms = _each(chosen, lambda arm: _refined(arm, inputs, ask))
+    rivals = _rivals(chosen, searches, parts.num, question.rate_per_s)
+    arms = _each(rivals, lambda some: _best_of(some, inputs, ask))
     at = _each(arms, lambda arm: _measured(arm, inputs, ask, draws))
     verdict = _judged(arms, at, inputs)
     watch.stage(4, STAGES[4])
@@ -230,7 +235,28 @@ def _fewest(
     return found
 
 
-def _each(arms: Mapping[str, Arm], run: Callable[[Arm], Result]) -> dict[str, Result]:
+def _rivals(
+    chosen: Mapping[str, Arm], searches: _Searches, num_parts: int, rate_per_s: float | None
+) -> dict[str, list[Arm]]:
+    """Those whose rank is too close to the best one's to tell them apart."""
+    if rate_per_s is not None:
+        return {name: [arm] for name, arm in chosen.items()}
+    found = {}
+    for name, arm in chosen.items():
+        arms = searches.colocated.arms if name == "colocated" else searches.split.arms
+        least = (1 - NEAR) * arm.goodput_per_s / num_parts
+        near = [one for one in arms if one.is_refined and one.goodput_per_s >= least > 0]
+        found[name] = [repeated_arm(one, num_parts) for one in near[:MOST_RIVALS]] or [arm]
+    return found
+
+
+def _best_of(arms: list[Arm], inputs: Inputs, ask: Ask) -> Arm:
+    """Of equals the one with fewer GPUs, then the one that ranked first."""
+    refined = [_refined(arm, inputs, ask) for arm in arms]
+    return max(refined, key=lambda arm: (arm.goodput_per_s, -arm.num_gpus))
+
+
+def _each(arms: Mapping[str, Given], run: Callable[[Given], Result]) -> dict[str, Result]:
     """Both arms at once: compiled simulations release the interpreter lock."""
     with ThreadPoolExecutor(max_workers=2) as pool:
         return dict(zip(arms, pool.map(run, arms.values()), strict=True))
