@@ -84,6 +84,7 @@ def test_a_fleet_is_judged_on_every_trace(trace):
         (("--rate", "5", "--machines", "h101"), "h100"),
         (("--rate", "5", "--predictor", "guess"), "guess"),
         (("--budget", "cost:1"), "buys no"),
+        (("--fleet", "9999999999xh100"), "9999999999 machines; at most 4096"),
         (("--budget", "machines:1e9"), "--budget machines:1e+09 buys 1e+09 machines of one type"),
         (("--rate", "5", "--step", "inf"), "--step inf: requests/s between two rates"),
         (("--rate", "5", "--cv", "inf"), "--cv inf: variation of the gaps between arrivals, from"),
