@@ -25,7 +25,8 @@ serve: setup ## serve $(MODEL) with one prefill and one decode worker (ARGS="--m
 	@$(RUN)/baton serve --model $(MODEL) $(ARGS)
 
 test: setup ## run the tests
-	$(RUN)/python -m pytest
+	$(RUN)/python -m pytest -m 'not slow' -n auto --maxprocesses 4
+	$(RUN)/python -m pytest -m slow
 
 check: setup ## lint, formatting and types
 	$(RUN)/ruff check src tests

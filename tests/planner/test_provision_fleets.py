@@ -106,7 +106,7 @@ def test_a_fleet_becomes_a_deployment_of_its_machines():
 budgets = st.sampled_from(list(Budget))
 
 
-@given(st.sampled_from(TYPES), st.sampled_from(TYPES), budgets, st.floats(100, 2000))
+@given(st.sampled_from(TYPES), st.sampled_from(TYPES), budgets, st.floats(100, 1000))
 def test_fleets_of_a_budget_spend_it_within_one_machine(prompt, token, budget, amount):
     fleets = iso_fleets(SERVICE, prompt, token, budget, amount)
     assert len({fleet.num_prompt for fleet in fleets}) == len(fleets)

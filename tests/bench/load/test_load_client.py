@@ -146,6 +146,7 @@ async def test_refusals_resets_and_timeouts_are_told_apart():
     assert reason_of(gone) == "connection refused"
 
 
+@pytest.mark.slow
 async def test_requests_go_out_on_time_whatever_is_outstanding():
     async with scripted(words(2, gap_s=0.2)) as server:
         begun = time.monotonic()
