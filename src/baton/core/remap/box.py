@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 
 class BoxAxis(NamedTuple):
-    """One axis of a box: how many, and how far apart on each side."""
+    """One axis of a box: how long, and how far apart on each side."""
 
-    count: int
+    length: int
     source_stride: int
     destination_stride: int
 
@@ -24,18 +24,18 @@ def coalesce(box: Box) -> Box:
     """The same bytes in the fewest axes: what adjoins on both sides becomes one run, and two axes
     of which one continues the other on both sides become one. Axes are in destination order."""
     box, run = _forward(box), box.run_nbytes
-    axes = [axis for axis in box.axes if axis.count > 1]
+    axes = [axis for axis in box.axes if axis.length > 1]
     axes.sort(key=lambda axis: (axis.destination_stride, axis.source_stride))
     grown: list[BoxAxis] = []
     for axis in axes:
         inner = grown[-1] if grown else BoxAxis(run, 1, 1)
-        spans = (inner.count * inner.source_stride, inner.count * inner.destination_stride)
+        spans = (inner.length * inner.source_stride, inner.length * inner.destination_stride)
         if (axis.source_stride, axis.destination_stride) != spans:
             grown.append(axis)
         elif grown:
-            grown[-1] = inner._replace(count=inner.count * axis.count)
+            grown[-1] = inner._replace(length=inner.length * axis.length)
         else:
-            run *= axis.count
+            run *= axis.length
     return box._replace(axes=tuple(reversed(grown)), run_nbytes=run)
 
 
@@ -45,9 +45,9 @@ def _forward(box: Box) -> Box:
     source, destination, axes = box.source_offset, box.destination_offset, []
     for axis in box.axes:
         if axis.destination_stride < 0:
-            source += (axis.count - 1) * axis.source_stride
-            destination += (axis.count - 1) * axis.destination_stride
-            axis = BoxAxis(axis.count, -axis.source_stride, -axis.destination_stride)
+            source += (axis.length - 1) * axis.source_stride
+            destination += (axis.length - 1) * axis.destination_stride
+            axis = BoxAxis(axis.length, -axis.source_stride, -axis.destination_stride)
         axes.append(axis)
     return box._replace(source_offset=source, destination_offset=destination, axes=tuple(axes))
 

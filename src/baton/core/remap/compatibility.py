@@ -8,10 +8,10 @@ from baton.errors import RemapRefused
 
 REMEDIES: dict[str, str] = {
     "num_layers": "both sides must serve the same model",
+    "latent_dim": "both sides must hold latent rows, or neither: set the same attention backend",
     "num_kv_heads": "give the model's K/V heads, not those of a rank",
     "head_dim": "both sides must serve the same model",
     "head_dim_v": "both sides must serve the same model",
-    "latent_dim": "both sides must hold latent rows, or neither: set the same attention backend",
     "dtype_k": "rows are never converted; set the same K/V cache type on both sides",
     "dtype_v": "rows are never converted; set the same K/V cache type on both sides",
     "scales": "a quantised row means nothing under other scales; load the same checkpoint's",
@@ -41,7 +41,8 @@ def check_shapes(source: CacheShape, destination: CacheShape) -> None:
 
 
 def _value(shape: CacheShape, name: str) -> object:
-    return shape.widths[-1] if name == "head_dim_v" else getattr(shape, name)
+    value: object = getattr(shape, name)
+    return shape.head_dim if name == "head_dim_v" and not value else value
 
 
 def check_packing(source: Partition, destination: Partition) -> bool:

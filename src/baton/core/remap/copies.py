@@ -119,6 +119,6 @@ def _copy(share: Share, placed: _Placed) -> Copy:
         destination_region=placed.destination_region,
         destination_offset=box.destination_offset,
         destination_strides=tuple(axis.destination_stride for axis in box.axes),
-        counts=tuple(axis.count for axis in box.axes),
+        counts=tuple(axis.length for axis in box.axes),
         run_nbytes=box.run_nbytes,
     )

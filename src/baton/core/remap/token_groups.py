@@ -56,15 +56,15 @@ def token_groups(runs: Iterable[PlacedRun], strides: TokenStrides) -> list[Token
 def _continues(before: TokenGroup, after: TokenGroup) -> bool:
     slots = before.axes[0]
     return (
-        after.source_offset == before.source_offset + slots.count * slots.source_stride
+        after.source_offset == before.source_offset + slots.length * slots.source_stride
         and after.destination_offset
-        == before.destination_offset + slots.count * slots.destination_stride
+        == before.destination_offset + slots.length * slots.destination_stride
     )
 
 
 def _longer(before: TokenGroup, after: TokenGroup) -> TokenGroup:
     slots = before.axes[0]
-    axis = slots._replace(count=slots.count + after.axes[0].count)
+    axis = slots._replace(length=slots.length + after.axes[0].length)
     return before._replace(tokens=Span(before.tokens.start, after.tokens.stop), axes=(axis,))
 
 
