@@ -29,9 +29,9 @@ def test_every_tensor_split_with_every_pipeline_split(from_tp, to_tp, kv_heads):
         return
     orders = itertools.cycle(itertools.product(ROWS, ROWS))
     # Begin elsewhere in the pairs of orders for every case, so that together they take all.
-    start = 9 * (TP.index(from_tp) * 20 + TP.index(to_tp) * 5 + KV_HEADS.index(kv_heads))
-    pairs = itertools.islice(orders, start % len(ROWS) ** 2, None)
-    sizes = itertools.cycle(itertools.product(BLOCKS, BLOCKS))
+    case = TP.index(from_tp) * 20 + TP.index(to_tp) * 5 + KV_HEADS.index(kv_heads)
+    pairs = itertools.islice(orders, 9 * case % len(ROWS) ** 2, None)
+    sizes = itertools.islice(itertools.cycle(itertools.product(BLOCKS, BLOCKS)), case % 9, None)
     splits = itertools.product(PP, PP)
     for (out, to), (ours, theirs), (stages, others) in zip(pairs, sizes, splits, strict=False):
         source = side(of, out, from_tp, stages, ours, 8)

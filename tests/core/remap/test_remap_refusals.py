@@ -53,11 +53,15 @@ def test_scales_beside_the_rows_are_a_cache_of_their_own():
     quantised = shape(2, dtype_k="float8", dtype_v="float8", has_row_scales=True)
     with pytest.raises(RemapRefused, match="second shape"):
         check(side(quantised), side(quantised), TOKENS)
-    check(
-        side(shape(2, head_dim=1, dtype_k="float32", dtype_v="float32"), tp=2),
-        side(shape(2, head_dim=1, dtype_k="float32", dtype_v="float32")),
-        TOKENS,
-    )
+    scales = shape(2, head_dim=1, dtype_k="float32", dtype_v="float32")
+    check(side(scales, tp=2), side(scales), TOKENS)
+
+
+def test_the_forms_of_float8_are_not_one_type():
+    with pytest.raises(RemapRefused, match="'float8_e4m3fn' at the source, 'float8_e5m2' at"):
+        check(
+            side(shape(2, dtype_k="float8_e4m3fn")), side(shape(2, dtype_k="float8_e5m2")), TOKENS
+        )
 
 
 @pytest.mark.parametrize(

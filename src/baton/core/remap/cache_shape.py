@@ -6,6 +6,10 @@ from baton.core.layout import DTYPE_NBYTES, KVLayout
 from baton.errors import ConfigError
 
 
+ROW_DTYPES = {**DTYPE_NBYTES, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1}
+"""Bytes of a scalar. The forms of float8 have names of their own here: one byte, unlike numbers."""
+
+
 class CacheShape(msgspec.Struct, frozen=True, kw_only=True):
     """The whole model's cache: both sides of a remap must agree on all of it."""
 
@@ -32,9 +36,9 @@ class CacheShape(msgspec.Struct, frozen=True, kw_only=True):
             if getattr(self, name) < 0:
                 raise ConfigError(f"shape.{name} is {getattr(self, name)}; it cannot be negative")
         for name in ("dtype_k", "dtype_v"):
-            if getattr(self, name) not in DTYPE_NBYTES:
+            if getattr(self, name) not in ROW_DTYPES:
                 raise ConfigError(
-                    f"shape.{name} is {getattr(self, name)!r}; use one of {sorted(DTYPE_NBYTES)}"
+                    f"shape.{name} is {getattr(self, name)!r}; use one of {sorted(ROW_DTYPES)}"
                 )
 
     @property
@@ -51,10 +55,10 @@ class CacheShape(msgspec.Struct, frozen=True, kw_only=True):
     def widths(self) -> tuple[int, ...]:
         """Bytes of one head's row in K and in V, or of the latent row."""
         if self.is_latent:
-            return (self.latent_dim * DTYPE_NBYTES[self.dtype_k],)
+            return (self.latent_dim * ROW_DTYPES[self.dtype_k],)
         return (
-            self.head_dim * DTYPE_NBYTES[self.dtype_k],
-            (self.head_dim_v or self.head_dim) * DTYPE_NBYTES[self.dtype_v],
+            self.head_dim * ROW_DTYPES[self.dtype_k],
+            (self.head_dim_v or self.head_dim) * ROW_DTYPES[self.dtype_v],
         )
 
     @property
