@@ -12,7 +12,7 @@ MUTANTS = (
         file="core/remap/partition.py",
         line="start = (rank % self.tp_size) * self.shape.num_heads // self.tp_size",
         planted="start = rank % self.tp_size % self.shape.num_heads * self.heads_per_rank",
-        why="Where ranks outnumber heads, neighbours hold copies of one head, not every other rank.",
+        why="Where ranks outnumber heads, neighbours hold copies of one, not every other rank.",
         killer=ByTests((f"{_SENDERS}test_the_heads_of_a_rank_come_from_the_whole_model",)),
     ),
     Mutant(

@@ -17,6 +17,7 @@ PATH = Path(__file__).parents[3] / "docs" / "remap.md"
 PAGE = PATH.read_text(encoding="utf-8")
 ROW = 2 * 2
 """Bytes of one head's row in K or in V."""
+TOKENS = Span(0, 20)
 
 
 def test_the_tables_are_current():
@@ -39,7 +40,7 @@ def test_the_example_of_the_page_runs(capsys):
     assert "num_messages=8" in capsys.readouterr().out
 
 
-def summary(source, into, tokens=Span(0, 20), **options):
+def summary(source, into, tokens=TOKENS, **options):
     blocks = [
         BlockTable(block_ids=tuple(range(-(-tokens.stop // part.block_size))))
         for part in (source, into)

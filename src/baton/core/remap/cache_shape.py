@@ -5,7 +5,6 @@ import msgspec
 from baton.core.layout import DTYPE_NBYTES, KVLayout
 from baton.errors import ConfigError
 
-
 ROW_DTYPES = {**DTYPE_NBYTES, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1}
 """Bytes of a scalar. The forms of float8 have names of their own here: one byte, unlike numbers."""
 
