@@ -74,7 +74,7 @@ AXIS_ORDERS: dict[str, AxisOrder] = {
     "blocks-hnd": AxisOrder(order="block,head,layer,kv,slot,dim"),
     "split": _apart("kv,layer,block,slot,head,dim", num_apart=2),
 }
-"""Orders by name. The six of five letters are vLLM's own names since 0.3x, with K and V beside each
+"""Orders by name. The six of five letters are vLLM's own names (0.32), with K and V beside each
 other in a row; `cpu` is what its CPU kernels make of the first. `flash` and `flashinfer` are those
 of the attention backends before, `blocks` the same across layers. `split` has K and V of every
 layer apart, one row a token, as SGLang's token pool (block size 1 for single tokens)."""
