@@ -75,3 +75,37 @@ def test_a_cold_cache_is_told_once_on_the_terminal_of_errors_and_a_warm_one_is_n
     assert [one.stdout for one in runs] == ["4 5.0\n"] * 2
     assert runs[0].stderr == "compiling the simulator for this machine, once (about 40 s)\n"
     assert runs[1].stderr == ""
+
+
+THREADS = """
+import itertools, os, time
+from concurrent.futures import ThreadPoolExecutor
+import numba
+from baton.compiled import compiled
+def makes(number):
+    scope = {}
+    exec(compile(f"def by_{number}(x):\\n    return {number} * x", __file__, "exec"), scope)
+    return compiled(scope[f"by_{number}"])
+functions = [makes(number) for number in range(6)]
+njit, turns = numba.njit, itertools.count(1)
+def slow(**options):  # each thread is overtaken by those before it
+    time.sleep(0.05 * next(turns))
+    return njit(**options)
+numba.njit = slow
+with ThreadPoolExecutor(6) as pool:
+    entries = list(pool.map(lambda one: one._make_entry(), functions))
+home = os.environ["XDG_CACHE_HOME"]
+print([one._cache.cache_path.startswith(home) for one in entries], os.listdir("."))
+"""
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason="without numba nothing is compiled")
+def test_threads_that_compile_at_once_keep_their_code_in_the_cache(tmp_path):
+    script, place = tmp_path / "threads.py", tmp_path / "place"
+    script.write_text(THREADS)
+    place.mkdir()
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    found = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, cwd=place
+    )
+    assert found.stdout == f"{[True] * 6} []\n", found.stderr

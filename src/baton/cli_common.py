@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import tempfile
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -19,13 +20,26 @@ def check_writable(path: Path | None, flag: str = "--json") -> None:
     """Refuse a file before the run and not after it: only opening it tells."""
     if path is None:
         return
-    existed = path.exists()
+    existed = os.path.exists(path)
     try:
         path.open("ab").close()
     except OSError as error:
         raise ConfigError(f"{flag} {path} cannot be written: {error.strerror}") from error
     if not existed:
         path.unlink(missing_ok=True)
+
+
+def check_folder_writable(path: Path | None, flag: str = "--out-dir") -> None:
+    """The same for a folder that may not be there yet: only making a file tells."""
+    if path is None:
+        return
+    there = next(one for one in (path, *path.absolute().parents) if os.path.exists(one))
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        what = f"{there} is no folder" if not there.is_dir() else str(error.strerror)
+        raise ConfigError(f"{flag} {path} cannot be written: {what}") from error
 
 
 def loop_factory() -> LoopFactory:
@@ -39,12 +53,16 @@ def loop_factory() -> LoopFactory:
 
 def data_folder(given: Path | None) -> Path | None:
     """The folder of measured tables that was named, or BATON_DATA; formulas need none."""
-    if given is None:
-        name = os.environ.get("BATON_DATA", "")
-        return Path(name) if name else None
-    if not given.is_dir():
-        raise ConfigError(f"--data {given}: no such folder")
-    return given
+    from baton.hardware.sources import check_folder
+
+    name = os.environ.get("BATON_DATA", "")
+    if given is None and not name:
+        return None
+    path, flag = (Path(name), "BATON_DATA") if given is None else (given, "--data")
+    if not os.path.isdir(path):
+        raise ConfigError(f"{flag} {path}: no such folder")
+    check_folder(path, f"{flag} {path}")
+    return path
 
 
 def word(kind: type[Word], text: str, flag: str) -> Word:

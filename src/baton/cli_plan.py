@@ -11,7 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from baton.cli_common import check_writable, console_for, data_folder, seed_list, word
+from baton.cli_common import (
+    check_folder_writable,
+    check_writable,
+    console_for,
+    data_folder,
+    seed_list,
+    word,
+)
 from baton.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,7 +42,7 @@ Attainment = Annotated[float, _option("share of the requests that must meet each
 Rate = Annotated[float | None, _option("requests a second that must be served; else the most")]
 Data = Annotated[Path | None, _option("folder of measurements; BATON_DATA")]
 Profile = Annotated[Path | None, _option("this machine as `baton profile` measured it")]
-Arrivals = Annotated[str, _option("poisson, or trace for its own gaps")]
+Arrivals = Annotated[str, _option("poisson, gamma with --cv, or trace for its own gaps")]
 Contract = Annotated[str, _option("phases: each clock by itself; joint: both at once")]
 Safety = Annotated[float, _option("by what share split must be better to be worth it")]
 Requests = Annotated[int | None, _option("of each simulation; else what the precision needs")]
@@ -67,6 +74,7 @@ def plan(
     format: Annotated[str, _option("of the trace")] = "auto",
     num: Annotated[int | None, _option("only the first requests of the trace")] = None,
     arrivals: Arrivals = "poisson",
+    cv: Annotated[float | None, _option("of gamma gaps; 1 is Poisson, more is burstier")] = None,
     route: Annotated[str, _option("who serves a request, in both plans")] = "shortest_queue",
     contract: Contract = "phases",
     safety: Safety = 0.05,
@@ -87,6 +95,7 @@ def plan(
     question = _question(flags)
     for path, flag in ((html_out, "--html"), (json_out, "--json")):
         check_writable(path, flag)
+    check_folder_writable(out_dir, "--out-dir")
     _require(html_out, out_dir)
     inputs, found = _found(question, console)
     _print(found, inputs, console, explains=explain)
@@ -114,6 +123,7 @@ def _question(flags: dict[str, Any]) -> "Question":
         rate_per_s=flags["rate"],
         contract=word(Contract, flags["contract"], "--contract"),
         arrivals=word(Arrivals, flags["arrivals"], "--arrivals"),
+        cv=flags["cv"],
         route=flags["route"],
         safety=flags["safety"],
         seeds=seed_list(flags["seeds"], least=3),

@@ -6,8 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from baton.cli_common import check_writable, console_for, data_folder, seed_list, word
+from baton.errors import ConfigError
 
 _PIPE_COLUMNS = 170
+_MOST_MACHINES = 4096
 
 
 def _option(text: str, *names: str) -> Any:
@@ -23,7 +25,7 @@ Json = Annotated[Path | None, _option("write the answers here", "--json")]
 
 def provision(
     trace: Trace,
-    model: Annotated[str, _option("a known name, or the path of a config.json")] = "bloom-176b",
+    model: Annotated[str, _option("a known name, or the path of a config.json")] = "",
     machines: Machines = "a100,h100,h100cap",
     rate: Annotated[float | None, _option("find the least fleets for so many req/s")] = None,
     budget: Annotated[str, _option("find the fastest: cost:N, power:N or machines:N")] = "",
@@ -68,7 +70,6 @@ def _question(flags: dict[str, Any]) -> Any:
     from baton.planner.goodput.draws import Lengths
     from baton.planner.provision.catalogue import Choice
     from baton.planner.provision.command import Question, parse_machines
-    from baton.planner.provision.fleet import parse_fleet
     from baton.planner.provision.iso import parse_budget
     from baton.planner.provision.search import Objective
 
@@ -90,7 +91,7 @@ def _question(flags: dict[str, Any]) -> Any:
         ),
         rate_per_s=rate,
         budget=parse_budget(budget) if budget else None,
-        fleets=tuple(parse_fleet(one) for one in flags["fleet"] or ()),
+        fleets=tuple(_fleet(one) for one in flags["fleet"] or ()),
         objective=word(Objective, flags["objective"], "--objective"),
         step_per_s=flags["step"],
         duration_s=flags["duration"],
@@ -102,6 +103,18 @@ def _question(flags: dict[str, Any]) -> Any:
         spill_tokens=flags["spill"],
         max_machines=flags["max_machines"],
     )
+
+
+def _fleet(text: str) -> Any:
+    """Of a size that a simulation can hold. Raises ConfigError."""
+    from baton.planner.provision.fleet import parse_fleet
+
+    found = parse_fleet(text)
+    if found.num_machines > _MOST_MACHINES:
+        raise ConfigError(
+            f"--fleet {text!r}: {found.num_machines} machines; at most {_MOST_MACHINES}"
+        )
+    return found
 
 
 def register(app: typer.Typer) -> None:

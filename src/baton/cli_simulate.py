@@ -43,6 +43,8 @@ def simulate(
     system: Annotated[str | None, _option("a system by name, or its YAML file")] = None,
     tp: Annotated[int | None, _option("GPUs of each worker: tensor parallelism")] = None,
     pp: Annotated[int | None, _option("and pipeline stages")] = None,
+    decode_tp: Annotated[int | None, _option("of each decode worker, if others")] = None,
+    decode_pp: Annotated[int | None, _option("the same")] = None,
     predictor: Annotated[str | None, _option("this source of step times alone")] = None,
     data: Annotated[Path | None, _option("folder of step-time tables; else BATON_DATA")] = None,
     mfu: Annotated[float | None, _option("share of the peak that prefill achieves")] = None,
@@ -86,7 +88,7 @@ def _plan(flags: dict[str, Any]) -> tuple[Any, Any]:
     """The flags as a checked plan and the machine that it runs on. Raises ConfigError."""
     from baton.goodput.slo import parse_goodput
     from baton.sim.replay.setup import Delays, ReplaySetup
-    from baton.sim.simulate.flags import check_flags, failures_of
+    from baton.sim.simulate.flags import check_decode_cut, check_flags, failures_of
     from baton.sim.simulate.plan import Plan, TraceOptions, block_counts, costs_of, read_config
 
     check_flags(flags)
@@ -99,13 +101,14 @@ def _plan(flags: dict[str, Any]) -> tuple[Any, Any]:
     )
     loaded = read_config(flags["config"], _overrides(flags), defaults=chosen.defaults)
     setup = ReplaySetup.from_config(loaded, max_model_len=2, seed=flags["seed"])
+    check_decode_cut(flags, setup.roles)
     size = flags["block_size"] or setup.worker.block_size
     setup = msgspec.structs.replace(
         setup,
         worker=msgspec.structs.replace(setup.worker, block_size=size),
         num_blocks=block_counts(flags["blocks"], flags["cache_tokens"], size)
         or chosen.kv_tokens // size,
-        num_decode_blocks=flags["decode_blocks"],
+        num_decode_blocks=flags["decode_blocks"] or _decode_blocks(flags, chosen, size),
         shares_memory=flags["profile"] is not None,
         delays=Delays.of(chosen.costs),
     )
@@ -129,8 +132,15 @@ def _plan(flags: dict[str, Any]) -> tuple[Any, Any]:
         targets=parse_goodput(targets, flags["attainment"] or _ATTAINMENT) if targets else None,
         is_fast=flags["fast"],
         failures=failures_of(flags["fail"] or []),
+        warnings=chosen.warnings,
     )
     return plan, chosen.costs
+
+
+def _decode_blocks(flags: dict[str, Any], chosen: Any, size: int) -> int:
+    """Of decode workers that are cut otherwise; 0: as many as the others have, or were given."""
+    is_given = flags["blocks"] is not None or flags["cache_tokens"] is not None
+    return 0 if is_given else int(chosen.decode_kv_tokens) // size
 
 
 def _predicted(flags: dict[str, Any]) -> Any:
@@ -140,19 +150,21 @@ def _predicted(flags: dict[str, Any]) -> Any:
 
     model, system = flags["model"], flags["system"]
     if model is None and system is None:
-        for name in ("tp", "pp", "predictor"):
+        for name in ("tp", "pp", "decode_tp", "decode_pp", "predictor", "data"):
             if flags[name] is not None:
-                raise ConfigError(f"--{name} {flags[name]} belongs to --model and --system")
+                flag = f"--{name.replace('_', '-')}"
+                raise ConfigError(f"{flag} {flags[name]} belongs to --model and --system")
         return None
     if model is None or system is None:
         missing = "--model" if model is None else "--system"
         raise ConfigError(f"{missing} is missing: --model and --system go together")
+    tp, pp = flags["tp"] or 1, flags["pp"] or 1
+    own = flags["decode_tp"], flags["decode_pp"]
     return Predicted(
         model=model,
         system=system,
-        parallel=Parallel(
-            **{name: flags[name] for name in ("tp", "pp") if flags[name] is not None}
-        ),
+        parallel=Parallel(tp=tp, pp=pp),
+        decode_parallel=Parallel(tp=own[0] or tp, pp=own[1] or pp) if any(own) else None,
         predictor=flags["predictor"],
         data=data_folder(flags["data"]),
     )

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -140,6 +141,7 @@ _CALLEE, _ENTRY = _options()
 
 _NOTICE = "compiling the simulator for this machine, once (about 40 s)"
 _told: list[str] = []
+_SETTING = threading.Lock()
 
 
 def _announce_misses(entry: Any) -> None:
@@ -189,6 +191,12 @@ class _Compiled:
         return self._entry(*args)
 
     def _make_entry(self) -> Callable[..., Any]:
+        # Numba's setting is one for all threads: another's return to what was would put code here
+        # into the working folder.
+        with _SETTING:
+            return self._jit()
+
+    def _jit(self) -> Callable[..., Any]:
         before = _numba_config.CACHE_DIR
         _numba_config.CACHE_DIR = _FOLDER
         try:

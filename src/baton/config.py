@@ -49,6 +49,8 @@ class ClusterConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_restarts: int = 100
     decode_block_size: int = 0
     """Tokens of a K/V block of decode workers; 0: worker.block_size, as everywhere else."""
+    decode_kv_nbytes: int = 0
+    """K/V pool of each decode worker; 0: worker.kv_nbytes, as everywhere else."""
     control: Literal["ipc", "tcp"] = "ipc"
     """How control messages travel. Over tcp they are always encrypted and authenticated."""
     control_host: str = "127.0.0.1"
@@ -230,6 +232,11 @@ class BatonConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         own = self.cluster.decode_block_size if role is Role.DECODE else 0
         return own or self.worker.block_size
 
+    def kv_nbytes_of(self, role: Role) -> int:
+        """K/V pool of a worker of this role."""
+        own = self.cluster.decode_kv_nbytes if role is Role.DECODE else 0
+        return own or self.worker.kv_nbytes
+
     @property
     def digest(self) -> str:
         """Digest printed at start, so two runs can be told apart."""
@@ -370,6 +377,7 @@ def _validate_bounds(config: BatonConfig) -> None:
     not_negative = {
         "worker": ("growth_tokens", "age_override_ms", "max_passed_over", "max_preemptions"),
         "model": ("max_model_len",),
+        "cluster": ("decode_kv_nbytes",),
         "router": ("ttft_slo_ms", "tpot_slo_ms"),
         "cache": ("host_nbytes", "disk_nbytes", "max_copies", "replicate_hits"),
     }

@@ -61,9 +61,9 @@ def test_cuts_that_cannot_be_are_refused():
         shard_of(model, Parallel(tp=3))
     with pytest.raises(ConfigError, match="PP 41 is more than its 40 layers"):
         shard_of(model, Parallel(pp=41))
-    with pytest.raises(ConfigError, match=r"parallel.tp is 0"):
+    with pytest.raises(ConfigError, match="--tp 0: at least 1"):
         Parallel(tp=0)
-    with pytest.raises(ConfigError, match=r"utilization is 1\.5"):
+    with pytest.raises(ConfigError, match=r"--utilization 1\.5: .* above 0 and at most 1"):
         room(model, find_system("a100"), Parallel(), 1.5)
 
 

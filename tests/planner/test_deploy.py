@@ -1,13 +1,16 @@
 """Deployments of a plan: Baton loads its file, shells read theirs, schemas accept the manifests."""
 
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import msgspec
 import pytest
 
+import baton
 from baton.config import load_config
 from baton.core.ids import Role
 from baton.errors import ConfigError
@@ -16,7 +19,7 @@ from baton.planner.deploy.blueprint import Blueprint, Pool, pack_stages
 from baton.planner.deploy.kubernetes import manifests
 from baton.planner.deploy.schemas import to_yaml, validate
 from baton.planner.deploy.target import Target
-from baton.planner.deploy.vllm import node_scripts, servers_of
+from baton.planner.deploy.vllm import VLLM_VERSION, node_scripts, servers_of
 from baton.planner.deploy.write import deployment_files, write_deployments
 
 yaml = pytest.importorskip("yaml", reason="the extra `plan` is not installed")
@@ -89,8 +92,8 @@ def test_serve_loads_the_configuration_that_is_written(blueprint, target, tmp_pa
     assert config.worker.batch_policy == blueprint.pools[0].batch_policy
     assert config.worker.max_batch_tokens == blueprint.pools[0].max_batch_tokens
     assert config.worker.max_num_seqs == blueprint.pools[-1].max_num_seqs
-    most = max(pool.kv_tokens for pool in blueprint.pools)
-    assert config.worker.kv_nbytes == most * target.token_nbytes
+    for pool in blueprint.pools:
+        assert config.kv_nbytes_of(pool.role) == pool.kv_tokens * target.token_nbytes
     assert (config.router.ttft_slo_ms, config.router.tpot_slo_ms) == (
         target.ttft_ms,
         round(target.tpot_ms),
@@ -114,6 +117,17 @@ def test_a_model_that_no_engine_finds_by_its_name_is_pointed_out():
         "'Llama-3.1-70B' is the name that was planned with"
         in (deployment_files(split(), named)["README.md"])
     )
+
+
+def test_every_file_names_one_version_of_vllm():
+    files = deployment_files(split(), GPU)
+    docs = Path(baton.__file__).parents[2] / "docs" / "plan.md"
+    named = {
+        name: set(re.findall(r"(?:vLLM |vllm==|vllm-openai:v|`vllm serve` \()(\d[\d.]*\d)", text))
+        for name, text in [*files.items(), ("docs", docs.read_text())]
+    }
+    for name in ("vllm-node-0.sh", "README.md", "kubernetes.yaml", "docs"):
+        assert named[name] == {VLLM_VERSION}, name
 
 
 def commands(script):

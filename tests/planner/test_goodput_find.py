@@ -12,7 +12,9 @@ from baton.goodput.search import Bound
 from baton.goodput.slo import SLOTargets
 from baton.goodput.student import student_mean, student_quantile
 from baton.hardware.curves import StepCurves, StepSide
-from baton.planner.goodput import Arrivals, Draws, Lengths, find_goodput
+from baton.planner.goodput import Arrivals, Draws, Lengths, Rule, attain, draw, find_goodput
+from baton.planner.goodput.answer import Length
+from baton.planner.goodput.attained import summed
 from baton.planner.goodput.find import Settings
 from baton.planner.goodput.precision import needed, noise
 from baton.sim.fast.deployment import Deployment, WorkerGroup
@@ -90,7 +92,10 @@ def test_equal_seeds_give_equal_answers_and_other_seeds_other_ones():
 
 def test_every_seeds_rate_passed_and_the_next_one_of_the_grid_failed():
     found = find_goodput(deployment(), workload(), TARGETS, simulate=server())
-    probes = {(one.seed, one.rate_per_s): one.attained for one in found.probes}
+    num = found.requests.per_seed
+    probes = {
+        (one.seed, one.rate_per_s): one.attained for one in found.probes if one.num_requests == num
+    }
     for seed in found.seeds:
         assert seed.failing_rate_per_s / seed.rate_per_s == pytest.approx(1.05)
         assert probes[seed.seed, seed.rate_per_s].phases >= 0.9
@@ -98,10 +103,53 @@ def test_every_seeds_rate_passed_and_the_next_one_of_the_grid_failed():
     assert found.at_rate.phases >= 0.9
 
 
+def test_the_rate_is_that_of_all_seeds_together():
+    found = find_goodput(deployment(), workload(), TARGETS, simulate=server())
+    num = found.requests.per_seed
+
+    def share(rate):
+        parts = [attain(one, TARGETS, Rule()) for one in runs(rate, num, (0, 1, 2))]
+        return summed(parts).phases
+
+    assert found.at_rate.phases == share(found.rate.value) >= 0.9 > share(1.05 * found.rate.value)
+
+
+def test_all_of_the_requests_means_those_of_every_seed():
+    every = SLOTargets(ttft_us=TARGETS.ttft_us, attainment=1.0)
+    found = find_goodput(deployment(), workload(), every, num_requests=300, simulate=server())
+    assert found.at_rate.phases == 1.0
+    assert found.rate.value == pytest.approx(min(one.rate_per_s for one in found.seeds))
+
+
+def runs(rate, num, seeds):
+    drawn = [draw(workload(), num, seed, Draws()).at_rate(rate) for seed in seeds]
+    return [server()(deployment(), one) for one in drawn]
+
+
+@pytest.mark.parametrize("ttft_s", [1.0, 10.0])
+def test_runs_are_long_enough_for_a_queue_to_grow(ttft_s):
+    """Requests may wait a hundred times their service: a short run is over before any is late."""
+    targets = SLOTargets(ttft_us=round(ttft_s * 1e6))
+    found = find_goodput(
+        deployment(), workload(), targets, relative_precision=0.02, simulate=server()
+    )
+    assert found.length is Length.SETTLED
+    for factor, holds in ((0.97, True), (1.1, False)):
+        long = runs(factor * found.rate.value, 10 * found.requests.per_seed, (11, 12))
+        share = summed([attain(one, targets, Rule()) for one in long]).phases
+        assert (share >= 0.9) == holds
+
+
+def test_too_few_requests_that_were_asked_for_are_said_to_be_too_few():
+    targets = SLOTargets(ttft_us=10_000_000)
+    found = find_goodput(deployment(), workload(), targets, num_requests=800, simulate=server())
+    assert found.requests.per_seed == 800 and found.length is Length.UNSETTLED
+
+
 def test_no_rate_is_simulated_twice_with_one_seed():
     queue = server()
     found = find_goodput(deployment(), workload(), TARGETS, num_requests=500, simulate=queue)
-    rates = [(one.seed, one.rate_per_s) for one in found.probes]
+    rates = [(one.seed, one.num_requests, one.rate_per_s) for one in found.probes]
     assert len(rates) == len(set(rates))
     assert queue.num_calls == len(rates) + 1, "and one of all requests at once"
 

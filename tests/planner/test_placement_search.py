@@ -157,7 +157,7 @@ def test_replicas_for_a_rate_are_placed_or_refused_with_the_link_that_is_full():
     arm = place_for_rate(where, workload(), ASK, phases, 20.0)
     assert arm.num_gpus <= 4 and arm.goodput_per_s > 0.8 * 20.0
     slow = space(cuts=((1, 1),), num_nodes=2, gpus_per_node=1, node_bytes_per_s=20e6)
-    with pytest.raises(CannotPlace, match=r"out of node 0: .* of 19.07 MiB/s, NOT feasible"):
+    with pytest.raises(CannotPlace, match=r"out of node 0: .* of 0.02 GB/s, NOT feasible"):
         place_for_rate(slow, workload(), ASK, phases, 1.0)
     with pytest.raises(CannotPlace, match="cannot be placed stage by stage"):
         place_for_rate(where, workload(), ASK, phases, 500.0)

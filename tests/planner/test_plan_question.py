@@ -1,10 +1,15 @@
 """What can be wrong with a question is said with the flag, the value and the remedy."""
 
+from unittest import mock
+
 import pytest
 from tests.planner.plans import TARGETS, write_trace
 from tests.policy.profiles import make_profile
+from typer.testing import CliRunner
 
+from baton.cli import app
 from baton.errors import ConfigError
+from baton.planner.goodput.draws import Arrivals
 from baton.planner.plan.inputs import load_inputs
 from baton.planner.plan.question import Question, targets_of, time_ms
 from baton.profile_file import save_profile
@@ -49,6 +54,13 @@ def question(tmp_path, **changed):
         ({"safety": 1.0}, "--safety 1"),
         ({"kv_tokens": 0}, "--kv-tokens 0"),
         ({"route": "nearest"}, "--route 'nearest': use one of shortest_queue"),
+        ({"gpus": 10**12}, "--gpus 1000000000000: at most 65536"),
+        ({"num_requests": 10**12}, "--requests 1000000000000: at most"),
+        ({"kv_tokens": 10**20}, "--kv-tokens 1000.*: 1 to 1000000000000"),
+        ({"utilization": 2.0}, "--utilization 2: the share .* above 0 and at most 1"),
+        ({"arrivals": Arrivals.GAMMA}, "--cv is missing: --arrivals gamma"),
+        ({"arrivals": Arrivals.GAMMA, "cv": float("nan")}, "--cv nan: .* 0.01 to 10"),
+        ({"cv": 2.0}, "--cv 2 has no effect on --arrivals poisson"),
         ({"model": ""}, "name a --model, or a --profile"),
         ({"system": ""}, "name a --system, or a --profile"),
     ],
@@ -93,3 +105,19 @@ def test_a_trace_without_arrivals_has_no_rate_of_its_own(tmp_path):
     path.write_text("prompt_tokens,output_tokens\n" + "100,20\n" * 30)
     inputs = load_inputs(question(tmp_path, trace=path, format="lengths"))
     assert inputs.own_rate_per_s == 0 and inputs.longest == 120
+
+
+def test_gamma_gaps_are_drawn_with_their_variation(tmp_path):
+    inputs = load_inputs(question(tmp_path, arrivals=Arrivals.GAMMA, cv=2.0))
+    assert (inputs.draws.arrivals, inputs.draws.cv) == (Arrivals.GAMMA, 2.0)
+
+
+@pytest.mark.parametrize("flag", ["--html", "--json", "--out-dir"])
+def test_a_place_that_cannot_be_written_is_told_before_the_search(tmp_path, flag):
+    trace = write_trace(tmp_path / "trace.csv", num=50)
+    words = ["--model", "Llama-3.1-8B", "--system", "h100_sxm", "--gpus", 2]
+    words += ["--ttft", 300, "--tpot", 12, flag, trace / "below-a-file"]
+    with mock.patch("baton.planner.plan.inputs.load_inputs", side_effect=AssertionError):
+        found = CliRunner().invoke(app, ["plan", "--trace", str(trace), *map(str, words)])
+    assert isinstance(found.exception, ConfigError)
+    assert str(found.exception).startswith(f"{flag} {trace}/below-a-file cannot be written: ")

@@ -10,12 +10,14 @@ from tests.planner.plans import TARGETS, write_trace
 from tests.policy.profiles import make_profile
 from typer.testing import CliRunner
 
+from baton.bench.plan.figures import attainment_by_rate, goodput_by_rate, scale_plot
 from baton.cli import app
 from baton.config import load_config
 from baton.errors import ConfigError
 from baton.planner.plan.blueprints import blueprint_of
 from baton.planner.plan.inputs import load_inputs
 from baton.planner.plan.question import Question
+from baton.planner.plan.result import PlanResult
 from baton.planner.plan.run import STAGES, Watch, make_plan
 from baton.planner.plan.verdict import Outcome
 from baton.profile_file import save_profile
@@ -73,6 +75,8 @@ def test_figures_are_consistent(planned):
         for at in [arm["at"], *arm["curve"]]:
             marginals = at["ttft_met"]["value"], at["tpot_met"]["value"]
             assert at["joint_met"]["value"] <= min(marginals) + 1e-12
+        assert arm["at"]["passes"], "the table's shares are those that the goodput was found with"
+        assert min(arm["at"][clock]["value"] for clock in ("ttft_met", "tpot_met")) >= 0.9
         rates = [at["rate_per_s"] for at in arm["curve"]]
         assert rates == sorted(rates)
         first, last = arm["curve"][0], arm["curve"][-1]
@@ -81,6 +85,12 @@ def test_figures_are_consistent(planned):
     assert scales == sorted(scales)
     assert found["split"]["at"]["moved_nbytes_per_s"] > 0 == found["colocated"]["at"]["exposed_ms"]
     assert len(found["surface"]) == 24
+    sent = sum(
+        path["demand_bytes_per_s"]
+        for path in found["split"]["paths"]
+        if not path["link"].startswith("into")
+    )
+    assert sent == pytest.approx(found["split"]["at"]["moved_nbytes_per_s"]), "one rate, told once"
 
 
 def test_the_controller_stands_beside_the_planned_counts(planned):
@@ -115,6 +125,13 @@ def test_the_page_is_one_whole_file_with_the_numbers_of_the_result(planned):
     plots = json.loads(block.replace("<\\/", "</"))
     for plot in plots.values():  # every property is one that Plotly knows, with a value it takes
         graph_objects.Figure(data=plot["data"], layout=plot["layout"])
+        assert plot["data"], plot["layout"]
+        for trace in plot["data"]:
+            values = list(trace["z"]) if trace["type"] == "heatmap" else [trace["y"]]
+            assert any(value is not None for row in values for value in row), trace.get("name")
+        for axis in ("xaxis", "yaxis"):
+            assert plot["layout"][axis].keys() & {"title", "ticktext"}, "says what it counts"
+    assert not re.search(r"<(?:script|link|img)[^>]* (?:src|href)=", text), "works without network"
     drawn = {trace.get("name") for plot in plots.values() for trace in plot["data"]}
     assert {"colocated", "split", "split, both", "colocated, TTFT"} <= drawn
     for name in ("colocated", "split"):
@@ -189,7 +206,7 @@ def test_targets_that_nothing_meets_name_the_clock_and_the_closest_plan(tmp_path
     verdict = found.result.verdict
     assert verdict.outcome is Outcome.NOTHING and verdict.binding == "tpot"
     assert re.search(
-        r"TPOT binds; closest is .* whose requests need \d+\.?\d* ms", verdict.sentence
+        r"TPOT binds; closest is .* which needs \d+\.?\d* ms for 90% of", verdict.sentence
     )
     assert found.winner is not None and found.runner_up is not None
 
@@ -201,6 +218,42 @@ def test_a_rate_is_judged_as_it_was_asked(tmp_path):
     lots = make_plan(profiled(tmp_path, rate_per_s=500.0)).result
     assert lots.verdict.outcome is Outcome.NOTHING
     assert re.search(r"about \d+ GPUs of it would do", lots.verdict.sentence)
+
+
+def test_runs_too_short_to_overload_anything_are_refused(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"120 requests at twice .* give --requests more than 120"
+    ):
+        make_plan(profiled(tmp_path, gpus=6))
+
+
+def test_a_rate_is_served_on_as_few_gpus_as_do(tmp_path):
+    whole = make_plan(profiled(tmp_path, gpus=4, num_requests=600)).result
+    rate = 0.4 * min(arm.goodput.value for arm in whole.arms.values())
+    found = make_plan(profiled(tmp_path, gpus=4, rate_per_s=rate, num_requests=600)).result
+    for name, arm in found.arms.items():
+        assert arm.at.passes and arm.num_gpus < whole.arms[name].num_gpus
+        assert arm.goodput.high >= rate
+    names = sorted(found.arms, key=lambda name: found.arms[name].num_gpus)
+    least, most = (found.arms[name].num_gpus for name in names)
+    assert f"serves {rate:g} requests/s" in found.verdict.sentence
+    assert f"on {least} GPUs" in found.verdict.sentence
+    if least < most:
+        assert found.verdict.outcome.value.startswith(names[0][:5])
+    fewer = profiled(tmp_path, gpus=max(2, least - 1), rate_per_s=rate, num_requests=600)
+    if least > 2:
+        assert make_plan(fewer).result.verdict.outcome is Outcome.NOTHING
+
+
+def test_requests_that_fit_nowhere_are_named_as_such(tmp_path):
+    found = make_plan(profiled(tmp_path, kv_tokens=64)).result
+    assert found.verdict.binding == "memory"
+    assert re.search(
+        r"K/V memory binds, no clock does: \d+ of 150 requests, up to \d+ tokens, are longer than "
+        r"the 64 tokens that the largest instance \(TP1 PP1\) holds",
+        found.verdict.sentence,
+    )
+    assert {arm.binding for arm in found.arms.values()} == {"memory"}
 
 
 def test_a_trace_with_prefixes_that_is_too_short_says_how_many_it_takes(tmp_path):
@@ -255,3 +308,15 @@ def test_a_missing_library_is_told_before_the_search(tmp_path, monkeypatch):
     assert isinstance(result.exception, ConfigError)
     assert "--out-dir needs kubernetes_validate" in str(result.exception)
     assert "install kvbaton[plan]" in str(result.exception)
+
+
+def test_an_arm_without_figures_is_not_drawn(planned):
+    found = msgspec.json.decode((planned[0] / "plan.json").read_bytes(), type=PlanResult)
+    alone = msgspec.structs.replace(
+        found,
+        split=msgspec.structs.replace(found.split, curve=()),
+        scales=tuple(msgspec.structs.replace(one, split=None) for one in found.scales),
+    )
+    for figure in (attainment_by_rate(alone), goodput_by_rate(alone), scale_plot(alone.scales)):
+        assert figure.data and all(trace["y"] for trace in figure.data), figure.name
+        assert not any(str(trace.get("name")).startswith("split") for trace in figure.data)

@@ -93,12 +93,28 @@ def test_missing_columns_are_named(tmp_path):
         ({"model_path": "Qwen/Qwen3-31B"}, r"line 7: .*nearest"),
         ({"precision": "fp3"}, r"line 7: gemm_quant_mode or precision is 'fp3'"),
         ({"batch_size": "", "concurrency": ""}, r"line 7: batch_size and concurrency are both"),
-        ({"tp_size": "-2"}, r"line 7: tp_size is '-2'"),
+        ({"tp_size": "-2"}, r"^line 7: tp_size is '-2'; give a number from 0 to"),
+        ({"tp_size": "2.5"}, r"^line 7: tp_size is '2.5'; give a whole number"),
+        ({"tp_size": "3"}, r"^line 7: tp_size 3 does not divide the 64 heads of Qwen3-32B; use"),
+        ({"tp_size": "12"}, r"^line 7: tp_size 12 does not divide the 64 heads"),
+        ({"tp_size": "8192"}, r"^line 7: a worker of 8192 GPUs \(TP8192\); at most 4096"),
+        ({"pp_size": "65"}, r"^line 7: pp_size 65 is more than the 64 layers of Qwen3-32B"),
+        ({"isl": "1e300"}, r"^line 7: isl is '1e300'; give a number from 0 to"),
+        ({"silicon_ttft_ms": "fast"}, r"^line 7: silicon_ttft_ms is 'fast'"),
     ],
 )
 def test_bad_cells_are_named(changed, error):
     with pytest.raises(ConfigError, match=error):
         case(**changed)
+
+
+def test_a_row_of_another_length_is_kept_and_refused_alone(tmp_path):
+    path = write(tmp_path / "a.csv", [PLAIN, PLAIN])
+    path.write_text(path.read_text() + "\nvllm,Qwen/Qwen3-32B\n")
+    rows = read_table(path).rows
+    assert [row.line for row in rows] == [2, 3, 5], "as an editor counts them"
+    with pytest.raises(ConfigError, match="line 5: 2 cells, the header has 9"):
+        case_of(rows[2])
 
 
 def test_a_dense_model_with_a_smaller_batch_has_several_workers():

@@ -6,6 +6,7 @@ from tests.data import DATA, data_file
 from typer.testing import CliRunner
 
 from baton.cli import app
+from baton.errors import ConfigError
 from baton.planner.predict.coefficients import PHYSICS, shipped
 from baton.planner.predict.errors import accuracy
 from baton.planner.predict.features import select
@@ -70,6 +71,31 @@ def test_the_command_predicts_every_kind_of_row_and_prints_errors(tmp_path):
     assert len(again) == len(few.rows)
     assert all(row.number("predicted_ttft_ms") > 0 for row in again)
     assert all(row.text("is_extrapolated") in ("true", "false") for row in again)
+
+
+def test_a_row_that_cannot_be_does_not_take_the_others_with_it(tmp_path):
+    data_file(SAMPLE)
+    names = ("backend", "model_path", "system", "mode", "isl", "osl", "concurrency", "tp_size")
+    lines = [
+        ("vllm", "Qwen/Qwen3-32B", "h100_sxm", "agg", "1024", "128", "16", "2"),
+        ("vllm", "Qwen/Qwen3-31B", "h100_sxm", "agg", "1024", "128", "16", "2"),
+        ("vllm", "meta-llama/Llama-3.1-405B", "h100_sxm", "agg", "1024", "128", "16", "1"),
+    ]
+    rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows.write_text("\n".join(",".join(line) for line in (names, *lines)) + "\n")
+    words = ["predict", "--data", str(DATA), "--out", str(out), "--rows", str(rows)]
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == 0, found.output
+    assert "WARNING: 2 of 3 rows cannot be predicted" in found.output
+    good, unknown, large = read_table(out).rows
+    assert good.number("predicted_ttft_ms") > 0
+    for row, reason in ((unknown, "line 3: model 'Qwen/Qwen3-31B'"), (large, "line 4: Llama-3.1")):
+        assert row.text("predicted_ttft_ms") == row.text("predicted_tpot_ms") == ""
+        assert row.text("source").startswith(f"refused: {reason}")
+    assert "does not fit: with TP1 a GPU holds" in large.text("source")
+    rows.write_text("\n".join(",".join(line) for line in (names, *lines[1:])) + "\n")
+    with pytest.raises(ConfigError, match="none of 2 rows can be predicted; line 2: model"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
 
 
 def test_rows_without_measurements_are_predicted_the_same(colocated):

@@ -38,6 +38,26 @@ def test_a_rate_gets_designs_with_both_clocks_and_what_was_left_out(trace, tmp_p
     assert designs[0]["is_on_front"]
     assert all(len(one["figures"]) == 3 for one in designs)
     assert "roofline" in answer["predictors"]["a100"].lower()
+    assert "WARNING: a100: step times are the roofline's" in found.output
+    assert len(answer["warnings"]) == 2
+
+
+def test_of_equal_fleets_one_has_the_star_and_the_others_name_it(trace, tmp_path):
+    out = tmp_path / "answer.json"
+    fleets = ("--fleet", "1xh100:2xh100", "--fleet", "2xh100:1xh100", "--step", 1000)
+    found = run("--trace", trace, *fleets, "--json", out, *WORDS, *LESS)
+    assert found.exit_code == 0, found.output
+    first, second = json.loads(out.read_text())[0]["designs"]
+    assert first["rate"] == second["rate"], "neither serves a thousand"
+    assert (first["same_as"], first["is_on_front"], second["is_on_front"]) == ("", True, True)
+    assert second["same_as"] in ("1xh100:2xh100", "2xh100:1xh100")
+    rows = [line for line in found.output.splitlines() if "xh100:" in line]
+    assert [line[0] for line in rows] == ["*", "="]
+
+
+def test_a_model_must_be_named(trace):
+    found = run("--trace", trace, "--rate", 5)
+    assert "--model is missing: a name" in str(found.exception)
 
 
 def test_a_fleet_is_judged_on_every_trace(trace):
@@ -64,6 +84,21 @@ def test_a_fleet_is_judged_on_every_trace(trace):
         (("--rate", "5", "--machines", "h101"), "h100"),
         (("--rate", "5", "--predictor", "guess"), "guess"),
         (("--budget", "cost:1"), "buys no"),
+        (("--fleet", "9999999999xh100"), "9999999999 machines; at most 4096"),
+        (("--budget", "machines:1e9"), "--budget machines:1e+09 buys 1e+09 machines of one type"),
+        (("--rate", "5", "--step", "inf"), "--step inf: requests/s between two rates"),
+        (("--rate", "5", "--cv", "inf"), "--cv inf: variation of the gaps between arrivals, from"),
+        (("--rate", "5", "--spill", "-1"), "--spill -1: prompt tokens"),
+        (("--rate", "5", "--max-machines", "0"), "--max-machines 0: machines of one pool, from 1"),
+        (("--rate", "5", "--slo-scale", "nan"), "--slo-scale nan: a factor"),
+        (
+            ("--rate", "1e9"),
+            "1e+09 requests/s for 120 s are 1.2e+11 requests; one simulation takes",
+        ),
+        (("--rate", "5", "--utilization", "2"), "--utilization 2: the share"),
+        (("--rate", "5", "--duration", "inf"), "--duration inf: seconds"),
+        (("--rate", "5", "--link-gbits", "inf"), "--link-gbits inf: "),
+        (("--rate", "5", "--data", "tests"), "--data tests: holds no measurements of step times"),
         (("--fleet", "3xa100:1xb7"), "'b7' is not known here; known are h100, a100"),
     ],
 )

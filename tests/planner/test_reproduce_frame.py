@@ -6,10 +6,14 @@ import sys
 
 import msgspec
 import pytest
+import typer
 from tests.data import DATA, data_file
+from typer.testing import CliRunner
 
 from baton.errors import ConfigError
+from baton.planner import reproduce
 from baton.planner.reproduce.__main__ import read_context
+from baton.planner.reproduce.__main__ import reproduce as command
 from baton.planner.reproduce.context import Context, Reproduction
 from baton.planner.reproduce.lengths import humaneval, long_prompts, sharegpt
 from baton.planner.reproduce.markdown import BEGIN, END, write_markdown
@@ -93,6 +97,27 @@ def test_the_command_runs_resumes_and_fails_for_unexplained_misses_only(tmp_path
     again = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert again.stdout.count("as before") == 2
     assert len(msgspec.json.decode(rows.read_bytes())) == 5
+
+
+def test_a_broken_reproduction_reports_its_error_and_the_others_run(tmp_path, monkeypatch):
+    (tmp_path / "r98.py").write_text("raise ImportError('no such table')\n")
+    (tmp_path / "r99.py").write_text(
+        "from baton.planner.reproduce.context import Reproduction\n"
+        "def run(context):\n    return [1 / 0]\n"
+        "REPRODUCTION = Reproduction(target_id='r99', title='x', source='x', run=run)\n"
+    )
+    monkeypatch.setattr(reproduce, "__path__", [*reproduce.__path__, str(tmp_path)])
+    app = typer.Typer()
+    app.command()(command)
+    state, rows = tmp_path / "state.json", tmp_path / "rows.json"
+    words = ["--only", "r99,r98,r24", "--state", str(state), "--json", str(rows)]
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == 1, found.output
+    assert "2 without" in found.output
+    told = {row["target_id"]: row for row in msgspec.json.decode(rows.read_bytes())}
+    assert told["r99"]["measured"] == "ZeroDivisionError: division by zero"
+    assert told["r98"]["measured"] == "ImportError: no such table"
+    assert told["r24"]["met"] and set(load_state(state).done) == {"r24"}
 
 
 def test_seeds_have_to_be_numbers(tmp_path):

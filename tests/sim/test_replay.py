@@ -5,7 +5,7 @@ import math
 import pytest
 from tests.policy.profiles import make_profile
 
-from baton.config import CacheConfig, RouterConfig, TransferConfig, WorkerConfig
+from baton.config import CacheConfig, RouterConfig, TransferConfig, WorkerConfig, load_config
 from baton.core.cache import Milestone
 from baton.core.ids import Role
 from baton.errors import ConfigError
@@ -208,3 +208,14 @@ def test_a_pool_too_small_for_two_blocks_is_refused():
     with pytest.raises(ConfigError, match=r"worker\.kv_nbytes 1000"):
         replay(workload(wanted(0, 10, 1)), setup, PROFILE)
     assert replay(workload(), ReplaySetup(), PROFILE) == []
+
+
+def test_decode_workers_have_the_pool_that_their_own_key_buys():
+    config = load_config(None, ["worker.kv_nbytes=100000000", "cluster.decode_kv_nbytes=200000000"])
+    setup = ReplaySetup.from_config(config, max_model_len=8192)
+    profile = make_profile()
+    prefill, decode = (setup.pool_blocks(profile, role) for role in (Role.PREFILL, Role.DECODE))
+    assert decode // 2 == prefill > 2
+    small = load_config(None, ["cluster.decode_kv_nbytes=1000"])
+    with pytest.raises(ConfigError, match=r"cluster\.decode_kv_nbytes 1000 holds 0 blocks"):
+        ReplaySetup.from_config(small, max_model_len=8192).pool_blocks(profile, Role.DECODE)

@@ -49,6 +49,9 @@ def test_no_partition_is_below_the_bound():
 def test_hierarchical_search_refines_from_stride_8_to_stride_1():
     coarse = search_partition(96, 3, largest_dense, stride=8, finest=8)
     assert coarse.rows == (40, 32, 24)
+    tied = Partition((48, 24, 24))  # as much work for the busiest process, and more to hand on
+    assert max(tied.dense_pairs) == max(coarse.dense_pairs) == 2304
+    assert (coarse.handed_rows, tied.handed_rows) == (112, 120)
     assert search_partition(96, 3, largest_dense, stride=8).rows == (46, 28, 22)
     assert search_partition(96, 3, largest_triangular, stride=8).rows == (55, 23, 18)
 

@@ -92,7 +92,7 @@ def test_a_named_format_that_the_file_does_not_have(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["auto", *FORMATS])
-@pytest.mark.parametrize("content", [b"", b"\n \n\n", gzip.compress(b"")])
+@pytest.mark.parametrize("content", [b"", b"\n \n\n", gzip.compress(b"", mtime=0)])
 def test_an_empty_file(name, content, tmp_path):
     path = tmp_path / "trace"
     path.write_bytes(content)

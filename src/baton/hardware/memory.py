@@ -47,8 +47,7 @@ def room(
     num_sequences: int = 64,
 ) -> Room:
     """The ledger behind `kv_tokens`. Raises ConfigError for a share that means nothing."""
-    if not 0 < utilization <= 1:
-        raise ConfigError(f"utilization is {utilization}; a share above 0 and up to 1")
+    check_utilization(utilization)
     shard = shard_of(model, parallel)
     return Room(
         capacity_nbytes=system.memory_nbytes,
@@ -59,6 +58,15 @@ def room(
         sequence_nbytes=num_sequences * shard.sequence_nbytes,
         token_nbytes=max(1.0, shard.token_nbytes),
     )
+
+
+def check_utilization(share: float) -> None:
+    """Raises ConfigError for a share that means nothing."""
+    if not 0 < share <= 1:
+        raise ConfigError(
+            f"--utilization {share:g}: the share of a GPU's memory that may be used, above 0 and "
+            "at most 1, such as 0.9"
+        )
 
 
 def kv_tokens(

@@ -1,6 +1,7 @@
 """Well-known models by name, and any model by the `config.json` of its checkpoint."""
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -46,7 +47,7 @@ def find_model(name: str | Path) -> ModelShape:
     nearest names.
     """
     path = Path(name)
-    if path.suffix == ".json" or (path.is_dir() and (path / "config.json").exists()):
+    if path.suffix == ".json" or os.path.isfile(path / "config.json"):
         return _from_file(path)
     found, precision = _known(str(name))
     if found is None:

@@ -14,7 +14,7 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in ("tp", "pp"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"parallel.{name} is {getattr(self, name)}; at least 1")
+                raise ConfigError(f"--{name} {getattr(self, name)}: at least 1")
 
     @property
     def gpus(self) -> int:

@@ -7,7 +7,7 @@ from baton.hardware.curves import StepCurves
 from baton.hardware.missing import MissingCell
 from baton.hardware.model_shape import ModelShape
 from baton.hardware.parallel import Parallel
-from baton.hardware.sources import SOURCES, candidates, named
+from baton.hardware.sources import BY_FORMULA, SOURCES, candidates, named
 from baton.hardware.system import System
 
 __all__ = ["Choice", "MissingCell", "Predictor", "choose_predictor", "find_predictor"]
@@ -33,6 +33,16 @@ class Choice(NamedTuple):
     reason: str
     passed_over: tuple[tuple[str, str], ...]
     """Better sources that have nothing here, and what they lack."""
+
+    @property
+    def warning(self) -> str:
+        """To be said beside every figure that rests on it; empty where something was measured."""
+        if self.predictor.name != BY_FORMULA:
+            return ""
+        return (
+            "step times are the roofline's: bounds from data sheets, nothing of this model on this "
+            "system was measured; name measurements with --data or BATON_DATA, or a --profile"
+        )
 
 
 def find_predictor(

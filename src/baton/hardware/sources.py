@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from baton.errors import ConfigError
+from baton.hardware import distserve, dynamo_profile, layer_table, splitwise
 from baton.hardware.curves import StepCurves
 from baton.hardware.distserve import DistServePredictor
 from baton.hardware.dynamo_profile import DynamoProfilePredictor
@@ -13,6 +14,8 @@ from baton.hardware.missing import MissingCell
 from baton.hardware.model_shape import ModelShape
 from baton.hardware.nearest import nearest
 from baton.hardware.operator_table import OperatorTable
+from baton.hardware.operators import folder
+from baton.hardware.operators.profiled import FOLDERS
 from baton.hardware.operators.profiled_model import ProfiledModel
 from baton.hardware.parallel import Parallel
 from baton.hardware.profile_predictor import ProfilePredictor
@@ -79,6 +82,15 @@ SOURCES: tuple[Source, ...] = (
 )
 """Whole steps of the very model before operators, measurements before bounds."""
 BY_FILE, BY_FORMULA = "profile", "roofline"
+PLACES = (
+    f"{layer_table.FOLDER}/",
+    f"{distserve.FOLDER}/",
+    splitwise.TABLE,
+    dynamo_profile.FILE,
+    *sorted({f"{one.split('/')[0]}/" for folders in FOLDERS.values() for one in folders}),
+    f"{folder.FOLDER}/<system>/",
+)
+"""Where sources look for their measurements within a folder of data."""
 
 
 class Candidate(NamedTuple):
@@ -107,6 +119,20 @@ def candidates(
 def names() -> list[str]:
     """Of every predictor."""
     return [BY_FILE, *(source.name for source in SOURCES), BY_FORMULA]
+
+
+def check_folder(data: Path, said: str) -> None:
+    """Raises ConfigError for a folder in which no source finds anything; `said` names it."""
+    for source in SOURCES:
+        try:
+            source.open(data)
+            return
+        except ConfigError:
+            continue
+    raise ConfigError(
+        f"{said}: holds no measurements of step times; name the folder that holds one or more of "
+        f"{', '.join(PLACES)}"
+    )
 
 
 def named(

@@ -9,6 +9,7 @@ from rich.table import Table
 from baton.errors import ConfigError
 from baton.hardware.curves import StepCurves
 from baton.hardware.instance import Instance, instance_of
+from baton.hardware.memory import check_utilization
 from baton.hardware.model_shape import ModelShape
 from baton.hardware.parallel import Parallel
 from baton.hardware.predictor import Choice, choose_predictor
@@ -40,6 +41,8 @@ class StepTable(msgspec.Struct, frozen=True, kw_only=True):
     system: str
     parallel: str
     predictor: str
+    warning: str
+    """Where nothing was measured."""
     source: str
     is_extrapolated: bool
     kv_tokens: int | None
@@ -54,6 +57,7 @@ class StepTable(msgspec.Struct, frozen=True, kw_only=True):
 
 def step_table(asked: Asked) -> tuple[StepTable, Choice]:
     """Raises ConfigError where no source has it."""
+    check_utilization(asked.utilization)
     choice = choose_predictor(
         asked.model,
         asked.system,
@@ -69,6 +73,7 @@ def step_table(asked: Asked) -> tuple[StepTable, Choice]:
         system=asked.system.name,
         parallel=str(asked.parallel),
         predictor=choice.predictor.name,
+        warning=choice.warning,
         source=curves.source,
         is_extrapolated=curves.is_extrapolated,
         kv_tokens=instance.kv_tokens if instance else None,
@@ -117,6 +122,8 @@ def print_table(found: StepTable, choice: Choice, model: ModelShape, console: Co
     console.print(f"{found.model} on {found.system}, {found.parallel}: {found.predictor}{mark}")
     console.print(f"  {found.source}")
     console.print(f"  chosen: {choice.reason}")
+    if found.warning:
+        console.print(f"  WARNING: {found.warning}", style="yellow", highlight=False)
     for name, reason in choice.passed_over:
         console.print(f"  not {name}: {reason}", style="dim")
     console.print(

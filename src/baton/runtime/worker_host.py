@@ -10,6 +10,7 @@ from baton import __version__
 from baton.core import effects, events
 from baton.core.effects import Effect
 from baton.core.events import Event
+from baton.core.ids import Role
 from baton.core.messages import (
     Hello,
     Load,
@@ -355,13 +356,16 @@ def warm_up(engine: Engine, num_blocks: int) -> float:
 def num_pool_blocks(engine: Engine, spec: WorkerSpec) -> int:
     """Blocks of the pool: what `worker.kv_nbytes` buys, but no more than could ever be used."""
     layout, worker = engine.info.layout, spec.config.worker
-    affordable = worker.kv_nbytes // layout.bytes_per_block
+    kv_nbytes = spec.config.kv_nbytes_of(spec.role)
+    is_own = spec.role is Role.DECODE and spec.config.cluster.decode_kv_nbytes
+    field = "cluster.decode_kv_nbytes" if is_own else "worker.kv_nbytes"
+    affordable = kv_nbytes // layout.bytes_per_block
     per_sequence = layout.num_blocks(engine.info.max_model_len) + 1
     usable = per_sequence * (worker.max_admitted + worker.max_reservations)
     blocks = min(affordable, usable)
     if blocks < 2:
         raise BatonError(
-            f"worker.kv_nbytes {worker.kv_nbytes} holds {blocks} blocks of "
+            f"{field} {kv_nbytes} holds {blocks} blocks of "
             f"{layout.bytes_per_block} bytes; raise it to at least {2 * layout.bytes_per_block}"
         )
     if layout.layer_block_nbytes > spec.config.transfer.credit_nbytes:

@@ -1,6 +1,7 @@
 """Read a trace file of any known format into a workload."""
 
 import hashlib
+import sys
 from collections.abc import Callable, Iterable
 from itertools import groupby, islice, pairwise
 from pathlib import Path
@@ -51,7 +52,7 @@ def load_trace(
     known = _format(path, format)
     tally = Tally()
     found = known.read(path, Options(count_tokens=count_tokens), tally)
-    requests = list(found if limit is None else islice(found, limit))
+    requests = list(found if limit is None else islice(found, min(limit, sys.maxsize)))
     if not requests:
         raise ConfigError(
             f"{path}: holds no requests{_because(tally)}; name a trace that holds some"

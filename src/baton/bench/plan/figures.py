@@ -16,11 +16,16 @@ _CLOCKS = {
 _ROLE_COLOURS = {"p": colour(1), "d": colour(2), "m": colour(0)}
 
 
+def _with_curves(result: PlanResult) -> list[tuple[str, ArmReport]]:
+    """An arm that meets the targets at no rate has none to draw."""
+    return [(name, arm) for name, arm in result.arms.items() if arm.curve]
+
+
 def attainment_by_rate(result: PlanResult) -> Figure:
     """Both arms: everything at once with its band, and each clock by itself."""
     data: list[Trace] = []
     rates: list[float] = []
-    for name, arm in result.arms.items():
+    for name, arm in _with_curves(result):
         found = [at.rate_per_s for at in arm.curve]
         rates += found
         data.append(_band(name, found, [at.joint_met for at in arm.curve]))
@@ -50,7 +55,7 @@ def attainment_by_rate(result: PlanResult) -> Figure:
 def goodput_by_rate(result: PlanResult) -> Figure:
     """Requests a second within both targets, over the offered rate."""
     data: list[Trace] = []
-    for name, arm in result.arms.items():
+    for name, arm in _with_curves(result):
         rates = [at.rate_per_s for at in arm.curve]
         served = [at.joint_met.times(at.rate_per_s) for at in arm.curve]
         data.append(_band(name, rates, served))
@@ -120,6 +125,7 @@ def scale_plot(points: Sequence[ScalePoint]) -> Figure:
             "line": {"color": _COLOURS[name]},
         }
         for name in ("colocated", "split")
+        if any(getattr(point, name) is not None for point in points)
     ]
     return Figure(
         name="scale",
@@ -178,12 +184,16 @@ def picture(name: str, arm: ArmReport) -> Figure:
     packing = arm.packing
     shapes: list[dict[str, Any]] = []
     labels: list[dict[str, Any]] = []
+    middles: list[tuple[float, int, str]] = []
     for node, placed in enumerate(packing.nodes):
         used = 0
         for one in placed:
             tint = _ROLE_COLOURS[one.instance[0]]
             shapes.append(_box(used, node, one.num_gpus, tint))
-            labels.append(_label(used + one.num_gpus / 2, node, f"{one.instance}.s{one.stage}"))
+            middle, text = used + one.num_gpus / 2, f"{one.instance}.s{one.stage}"
+            labels.append(_label(middle, node, text))
+            last = used + one.num_gpus - 1
+            middles.append((middle, node, f"{text}: GPU {used} to {last} of node {node}"))
             used += one.num_gpus
         for gpu in range(used, packing.gpus_per_node):
             shapes.append(_box(gpu, node, 1, "#999999"))
@@ -194,7 +204,7 @@ def picture(name: str, arm: ArmReport) -> Figure:
         caption=(
             f"p: prefill, d: decode, m: both; a box is one pipeline stage, grey is idle. {links}."
         ),
-        data=[{"type": "scatter", "x": [], "y": [], "showlegend": False}],
+        data=[_hovers(middles)],
         layout={
             "shapes": shapes,
             "annotations": labels,
@@ -213,6 +223,20 @@ def picture(name: str, arm: ArmReport) -> Figure:
         },
         height=max(160, 90 + 70 * len(packing.nodes)),
     )
+
+
+def _hovers(middles: Sequence[tuple[float, int, str]]) -> Trace:
+    """Nothing to see, and words under the pointer."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [x for x, _, _ in middles],
+        "y": [y for _, y, _ in middles],
+        "text": [text for _, _, text in middles],
+        "hovertemplate": "%{text}<extra></extra>",
+        "marker": {"opacity": 0, "size": 24},
+        "showlegend": False,
+    }
 
 
 def _box(left: float, node: int, width: int, tint: str) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def _overview(result: PlanResult) -> Section:
         caption=f"Margin: {margin_text(result)}. Intervals are 95 %.",
     )
     lines = list(result.warnings)
-    if result.asked_rate_per_s is not None and (fewest := fewest_gpus(result)):
+    if fewest := fewest_gpus(result):
         lines.insert(0, f"At {result.asked_rate_per_s:g}/s would do: {fewest}.")
     return Section(text="\n".join(lines), tiles=tuple(tiles), tables=(table,))
 

@@ -24,7 +24,7 @@ from baton.planner.predict.coefficients import PHYSICS, shipped
 from baton.planner.predict.command import data_folder
 from baton.planner.predict.errors import error_table, print_errors
 from baton.planner.predict.fitting import predict
-from baton.planner.predict.predict import measured_times, prepare
+from baton.planner.predict.predict import measured_times, prepare_each
 from baton.planner.predict.rows import Row, read_table
 
 WORKER = Path(__file__).parent / "worker.py"
@@ -100,7 +100,10 @@ def main() -> None:
     for text, num in Counter(str(one["error"]) for one in answers if "error" in one).most_common(8):
         console.print(f"  {num}: {text}", markup=False, highlight=False)
     chosen = [rows[i] for i in both]
-    prepared = prepare(chosen, data_folder(flags.data))
+    prepared, places, refused = prepare_each(chosen, data_folder(flags.data))
+    for reason in refused.values():
+        console.print(f"left out: {reason}", markup=False, highlight=False)
+    chosen, both = [chosen[place] for place in places], both[places]
     ttft, tpot = measured_times(chosen)
     shown = {
         "AIConfigurator": LoopTimes(ttft=peer.ttft[both], tpot=peer.tpot[both]),

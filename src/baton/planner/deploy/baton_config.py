@@ -30,14 +30,15 @@ def baton_config(blueprint: Blueprint, target: Target) -> BatonConfig:
         "worker.max_batch_tokens": first.max_batch_tokens,
         "worker.max_num_seqs": last.max_num_seqs,
         "worker.block_size": first.block_size,
-        # One number for both roles: the larger pool's, of which the system hands out pages as used.
-        "worker.kv_nbytes": max(pool.kv_tokens for pool in blueprint.pools) * target.token_nbytes,
+        "worker.kv_nbytes": first.kv_tokens * target.token_nbytes,
         "router.policy": route,
         "router.ttft_slo_ms": max(_MS, round(target.ttft_ms)),
         "router.tpot_slo_ms": max(_MS, round(target.tpot_ms)),
     }
     if last.block_size != first.block_size:
         values["cluster.decode_block_size"] = last.block_size
+    if last.kv_tokens != first.kv_tokens:
+        values["cluster.decode_kv_nbytes"] = last.kv_tokens * target.token_nbytes
     return load_config(None, [f"{key}={_toml(value)}" for key, value in values.items()])
 
 

@@ -13,13 +13,14 @@ from baton.planner.deploy.vllm import (
     MASTER_PORT,
     PROXY_PORT,
     SIDE_PORT,
+    VLLM_VERSION,
     Server,
     serve_flags,
     servers_of,
 )
 
 Manifest = dict[str, Any]
-VLLM_IMAGE = "vllm/vllm-openai:v0.19.0"
+VLLM_IMAGE = f"vllm/vllm-openai:v{VLLM_VERSION}"
 PYTHON_IMAGE = "python:3.11-slim"
 BATON_PORT = 8000
 START_ATTEMPTS = 360

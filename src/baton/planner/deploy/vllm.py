@@ -12,6 +12,8 @@ from baton.core.ids import Role
 from baton.planner.deploy.blueprint import Blueprint, Pool, Stage
 from baton.planner.deploy.target import Target
 
+VLLM_VERSION = "0.32.0"
+"""Whose flags and connector all files are for: image, installation and comments name this one."""
 HTTP_PORT, SIDE_PORT, MASTER_PORT, PROXY_PORT = 8100, 5600, 29500, 8000
 PORT_STEP = 64
 """Each server gets the next HTTP port, and side-channel ports of its own, so far apart that the
@@ -84,7 +86,8 @@ def node_scripts(blueprint: Blueprint, target: Target) -> dict[str, str]:
 
 def _node_script(node: int, servers: list[Server], target: Target) -> str:
     mine = [server for server in servers if node in server.nodes]
-    lines = [*_head(target, mine), "pids=()", "trap 'kill \"${pids[@]}\"' EXIT", ""]
+    made_for = f"# For vLLM {VLLM_VERSION}."
+    lines = [*_head(target, mine), made_for, "pids=()", "trap 'kill \"${pids[@]}\"' EXIT", ""]
     for server in mine:
         rank = server.nodes.index(node)
         lines += [*_command(server, rank, target), "pids+=($!)", ""]

@@ -9,7 +9,7 @@ from baton.planner.deploy.blueprint import Blueprint
 from baton.planner.deploy.kubernetes import manifests, proxy_source
 from baton.planner.deploy.schemas import to_yaml, validate
 from baton.planner.deploy.target import Target
-from baton.planner.deploy.vllm import node_scripts
+from baton.planner.deploy.vllm import VLLM_VERSION, node_scripts
 
 
 def deployment_files(blueprint: Blueprint, target: Target) -> dict[str, str]:
@@ -58,7 +58,7 @@ def _readme(
     if any(file.startswith("vllm-node") for file in files):
         lines += [
             "- `vllm-node-N.sh`: on node N, with NODE_0, NODE_1, ... set to the nodes' addresses; "
-            "needs vLLM with NIXL (`pip install vllm nixl`)",
+            f"needs vLLM with NIXL (`pip install vllm=={VLLM_VERSION} nixl`)",
             "- `vllm-proxy.sh`: beside `proxy.py`, anywhere; clients speak to it on port 8000",
         ]
     if not target.is_cpu and "/" not in target.model:

@@ -23,11 +23,20 @@ class Contract(StrEnum):
         return attained.phases if self is Contract.PHASES else attained.joint
 
 
+class Length(StrEnum):
+    """Whether runs were long enough: queues near saturation grow long after a short run is over."""
+
+    SETTLED = "runs of four times as many requests give the same rate within the precision"
+    UNSETTLED = "longer runs give a lower rate"
+    UNCHECKED = "no longer run to compare with"
+
+
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """One simulation: a rate, a seed, and what was attained."""
 
     seed: int
     rate_per_s: float
+    num_requests: int
     attained: Attained
     is_cut: bool = False
     """Stopped when the rest was hopelessly late: its shares are on the low side."""
@@ -49,17 +58,18 @@ class GoodputAnswer(msgspec.Struct, frozen=True, kw_only=True):
     contract: Contract
     bound: Bound
     rate: Estimate
-    """The mean over seeds of the highest rate that passed."""
+    """The highest one at which the requests of all seeds together reach the target's share."""
     num_gpus: int
     """Every provisioned one."""
     binding: str
     """The clock that fails first above the rate."""
     at_rate: Attained
-    """Over all seeds: at the highest rate that passed with each."""
+    """At that rate: the requests of all seeds."""
     seeds: tuple[SeedAnswer, ...]
     probes: tuple[Probe, ...]
     requests: RequestCount
     relative_precision: float
+    length: Length = Length.UNCHECKED
     is_pruned: bool = False
     """Stopped early: its goodput is below the incumbent's, which `rate.high` repeats."""
 

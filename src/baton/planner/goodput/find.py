@@ -14,7 +14,7 @@ from baton.goodput.interval import Estimate
 from baton.goodput.search import Bound
 from baton.goodput.slo import SLOTargets
 from baton.goodput.student import student_mean
-from baton.planner.goodput.answer import Contract, GoodputAnswer, SeedAnswer
+from baton.planner.goodput.answer import Contract, GoodputAnswer, Length, SeedAnswer
 from baton.planner.goodput.attained import Attained, Rule, summed
 from baton.planner.goodput.draws import Draws, resampling
 from baton.planner.goodput.precision import (
@@ -34,11 +34,14 @@ from baton.sim.fast.deployment import Deployment
 from baton.sim.fast.run import simulate_fast
 from baton.sim.fast.workload import FastWorkload
 
+US_PER_S = 1e6
 NUM_PILOT = 400
 PILOT_RATIO = 1.25
 """How narrow the pilot's bracket is: wide enough to see the slope of attainment above its noise."""
 NUM_OCTAVES = 14
 """How far below a saturated deployment's throughput the search goes before it gives up."""
+LONGER = 4
+"""Times as many requests that show whether a run was long enough."""
 HEADROOM = 1.0
 """Octaves above that throughput at which a simulation that is long enough must fail."""
 SURE = 3.0
@@ -59,7 +62,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Of each simulation; None: as many as the precision needs."""
     num_residences: float = NUM_RESIDENCES
     most_requests: int | None = None
-    """Of each simulation, whatever the precision needs: for rankings that are refined later."""
+    """Of each simulation, whatever the precision needs."""
+    settles: bool = True
+    """Runs are lengthened until still longer ones change nothing; rankings do without."""
 
     def __post_init__(self) -> None:
         if not 0.0005 <= self.relative_precision <= 1:
@@ -126,6 +131,7 @@ class _Search:
         self._target = settings.targets.attainment
         self._num_pilot = settings.num_requests or min(NUM_PILOT, num_in_trace or NUM_PILOT)
         self._floor = self._ceiling = 0
+        self._length = Length.UNCHECKED
 
     def run(self, incumbent_per_s: float) -> GoodputAnswer:
         settings, prober = self._settings, self._prober
@@ -152,16 +158,46 @@ class _Search:
             if settings.most_requests is not None:
                 count = capped(count, settings.most_requests)
             check_enough(count, self._num_in_trace)
+        if settings.settles:
+            count = self._settled(count, passed)
         return self._each_seed(count, passed, incumbent_per_s)
 
     def _grow(self) -> bool:
         """A longer pilot: one that passes above its own throughput ends before its queue shows."""
-        settings = self._settings
-        most = min(self._num_in_trace or MAX_REQUESTS, settings.most_requests or MAX_REQUESTS)
-        if settings.num_requests is not None or self._num_pilot >= most:
+        if self._settings.num_requests is not None or self._num_pilot >= self._most:
             return False
-        self._num_pilot = min(4 * self._num_pilot, most)
+        self._num_pilot = min(LONGER * self._num_pilot, self._most)
         return True
+
+    @property
+    def _most(self) -> int:
+        """Requests that one simulation may have."""
+        allowed = self._settings.most_requests or MAX_REQUESTS
+        return min(self._num_in_trace or MAX_REQUESTS, allowed)
+
+    def _settled(self, count: RequestCount, start: int) -> RequestCount:
+        """So many that several times as many move the first seed's rate by one step at most.
+
+        A caller's own number stays, with what came of the comparison.
+        """
+        seed = self._settings.seeds[0]
+        while True:
+            passed, failed = self._bracket(seed, count.per_seed, start, self._stride())
+            passed, _ = self._bisect(seed, count.per_seed, passed, failed)
+            is_asked = self._settings.num_requests is not None
+            most = (self._num_in_trace or MAX_REQUESTS) if is_asked else self._most
+            longer = min(LONGER * count.per_seed, most)
+            if passed is None or longer <= count.per_seed:
+                return count
+            if self._passes(seed, longer, passed - 1):
+                self._length = Length.SETTLED
+                return count
+            self._length = Length.UNSETTLED
+            if is_asked:
+                return count
+            why = f"{longer} until their queue settled, though {count.why}"
+            count = msgspec.structs.replace(count, per_seed=longer, why=why)
+            start = passed
 
     def _each_seed(self, count: RequestCount, start: int, incumbent_per_s: float) -> GoodputAnswer:
         answers: list[SeedAnswer] = []
@@ -186,7 +222,26 @@ class _Search:
             start = passed
             if self._lags(answers[-1], at_rate[-1], incumbent_per_s):
                 return self._pruned(count, incumbent_per_s)
-        return self._answer(count, answers, summed(at_rate), summed(above))
+        steps = [prober.step_at(one.rate_per_s) for one in answers]
+        return self._answer(count, answers, self._pooled(count.per_seed, steps), summed(above))
+
+    def _pooled(self, num: int, steps: Sequence[int]) -> int:
+        """The highest rate near the seeds' own at which all their requests together pass."""
+        step = round(sum(steps) / len(steps))
+        if self._all_pass(num, step):
+            while step < self._ceiling and self._all_pass(num, step + 1):
+                step += 1
+            return step
+        while step > self._floor and not self._all_pass(num, step):
+            step -= 1
+        return step
+
+    def _together(self, num: int, step: int) -> Attained:
+        seeds = self._settings.seeds
+        return summed([self._prober.attained(seed, num, step) for seed in seeds])
+
+    def _all_pass(self, num: int, step: int) -> bool:
+        return self._settings.contract.share(self._together(num, step)) >= self._target
 
     def _stride(self) -> int:
         """Seeds differ by about the asked precision: the next one starts with a narrow bracket."""
@@ -259,24 +314,22 @@ class _Search:
             rate_per_s=prober.rate(passed),
             residence_s=prober.residence_s(seed, passed),
             num_residences=settings.num_residences,
+            wait_s=(settings.targets.ttft_us or settings.targets.e2e_us or 0) / US_PER_S,
         )
 
     def _answer(
-        self,
-        count: RequestCount,
-        answers: list[SeedAnswer],
-        at_rate: Attained,
-        above: Attained,
+        self, count: RequestCount, answers: list[SeedAnswer], step: int, above: Attained
     ) -> GoodputAnswer:
         """The interval is the wider one of the seeds' spread and the noise of attainment."""
+        at_rate, value = self._together(count.per_seed, step), self._prober.rate(step)
         spread = student_mean([one.rate_per_s for one in answers], LEVEL)
         num_effective = at_rate.num_counted / at_rate.inflation
-        error = noise(self._target, num_effective, self._slope(spread.value)) * spread.value
+        error = noise(self._target, num_effective, self._slope(value)) * value
         # The truth lies between a rate that passed and the next one of the grid.
-        high = spread.value * math.exp(self._prober.log_step)
+        high = self._prober.rate(step + 1)
         rate = Estimate(
-            value=spread.value,
-            low=max(0.0, min(spread.low, spread.value - error)),
+            value=value,
+            low=max(0.0, min(spread.low, value - error)),
             high=max(spread.high, high + error),
             num=at_rate.num_counted,
             level=LEVEL,
@@ -333,4 +386,5 @@ class _Search:
             probes=tuple(self._prober.probes),
             requests=count,
             relative_precision=self._settings.relative_precision,
+            length=self._length,
         )

@@ -10,6 +10,9 @@ from baton.errors import ConfigError
 LEVEL = 0.95
 NUM_RESIDENCES = 10
 """Of a mean request, that a simulation lasts at least: a tenth of it is warm-up by default."""
+NUM_GROWTHS = 3
+"""Times the time in which a queue that grows by the precision makes requests late: rates of shorter
+runs are too high by the precision over this."""
 LEAST = 200
 MAX_REQUESTS = 400_000
 """Of one simulation; more is refused, with the number."""
@@ -25,7 +28,7 @@ class RequestCount(msgspec.Struct, frozen=True, kw_only=True):
     for_precision: int
     """So that the binomial noise of attainment moves the rate by less than was asked."""
     for_duration: int
-    """So that the simulation outlasts the requests in it."""
+    """So that the simulation outlasts the requests in it, and its queue has the time to grow."""
     why: str
 
     def __str__(self) -> str:
@@ -63,20 +66,27 @@ def needed(
     rate_per_s: float,
     residence_s: float,
     num_residences: float = NUM_RESIDENCES,
+    wait_s: float = 0.0,
 ) -> RequestCount:
-    """From what a short pilot saw around its answer."""
+    """From what a short pilot saw around its answer.
+
+    At a rate too high by the precision a queue grows by that share of each second: requests wait
+    longer than `wait_s`, what their targets allow, only after `wait_s / relative_precision`.
+    """
     z = NormalDist().inv_cdf((1 + LEVEL) / 2)
     steep = max(slope, LEAST_SLOPE)
     share = min(target, 0.999)
     total = share * (1 - share) * inflation * (z / (steep * relative_precision)) ** 2
     for_precision = math.ceil(total / num_seeds / counted_share)
-    for_duration = math.ceil(rate_per_s * residence_s * num_residences)
+    growth_s = NUM_GROWTHS * wait_s / relative_precision
+    for_duration = math.ceil(rate_per_s * max(residence_s * num_residences, growth_s))
     per_seed = max(for_precision, for_duration, LEAST)
     why = (
         f"{for_precision} for a rate within {relative_precision:.2g} (attainment falls by "
         f"{steep:.2g} for each e-fold of the rate, {inflation:.2g} requests say as much as an "
         f"independent one), {for_duration} to last {num_residences:g} times "
-        f"the {residence_s:.3g} s of a request at {rate_per_s:.3g}/s"
+        f"the {residence_s:.3g} s of a request and the {growth_s:.3g} s in which a queue grows "
+        f"beyond its target at {rate_per_s:.3g}/s"
     )
     return RequestCount(
         per_seed=per_seed,

@@ -83,7 +83,9 @@ class Prober:
             found = attain(result, self._asked.targets, self._asked.rule)
             self._attained[key] = found
             self._residence_s[seed, step] = _residence_s(result)
-            self.probes.append(Probe(seed=seed, rate_per_s=self.rate(step), attained=found))
+            self.probes.append(
+                Probe(seed=seed, rate_per_s=self.rate(step), num_requests=num, attained=found)
+            )
         return self._attained[key]
 
     def hopeless(self, seed: int, num: int, step: int) -> Attained:
@@ -100,7 +102,9 @@ class Prober:
             found = attain(result, self._asked.targets, self._asked.rule)
             rate = self.rate(step)
             is_cut = math.isfinite(stop_us)
-            self.probes.append(Probe(seed=seed, rate_per_s=rate, attained=found, is_cut=is_cut))
+            self.probes.append(
+                Probe(seed=seed, rate_per_s=rate, num_requests=num, attained=found, is_cut=is_cut)
+            )
             return found
         return self._attained[key]
 
@@ -128,7 +132,9 @@ class Prober:
         num_completed = int(result.is_completed.sum())
         if not num_completed or not result.duration_us > 0:
             found = attain(result, self._asked.targets, self._asked.rule)
-            self.probes.append(Probe(seed=seed, rate_per_s=AT_ONCE, attained=found))
+            self.probes.append(
+                Probe(seed=seed, rate_per_s=AT_ONCE, num_requests=num, attained=found)
+            )
             return None
         return self.step_at(num_completed * US_PER_S / result.duration_us)
 

@@ -12,14 +12,15 @@ NEAR = 1.5
 def slope_of(probes: Sequence[Probe], contract: Contract, rate_per_s: float) -> float:
     """Fall of the share for each unit of the logarithm of the rate: least squares near a rate.
 
-    Each seed has its own level, so a shift between seeds is no slope. 0 when it cannot be told.
+    Each seed and each length of runs has its own level, so a shift between them is no slope. 0 when
+    it cannot be told.
     """
     near = [
         one for one in probes if 1 / NEAR <= one.rate_per_s / rate_per_s <= NEAR and not one.is_cut
     ]
     above = below = 0.0
-    for seed in sorted({one.seed for one in near}):
-        own = [one for one in near if one.seed == seed]
+    for key in sorted({(one.seed, one.num_requests) for one in near}):
+        own = [one for one in near if (one.seed, one.num_requests) == key]
         logs = [math.log(one.rate_per_s) for one in own]
         shares = [contract.share(one.attained) for one in own]
         log_mean, share_mean = math.fsum(logs) / len(own), math.fsum(shares) / len(own)

@@ -11,6 +11,7 @@ from baton.planner.goodput.answer import Contract
 from baton.planner.goodput.attained import Rule
 from baton.planner.goodput.draws import Draws
 from baton.planner.goodput.find import Settings
+from baton.planner.goodput.precision import MAX_REQUESTS
 
 POLICIES = (
     "sarathi_serve",
@@ -52,6 +53,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     draws: Draws | None = None
     rule: Rule = Rule()
     num_requests: int | None = None
+    most_requests: int = MAX_REQUESTS
+    """Of each simulation at full length, whatever the precision needs."""
     search_precision: float = 0.1
     """While configurations are ranked."""
     final_precision: float = 0.05
@@ -89,6 +92,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
             draws=self.draws,
             rule=self.rule,
             num_requests=self.num_requests,
+            most_requests=self.most_requests,
         )
 
     def ranking(self, targets: SLOTargets | None = None) -> Settings:
@@ -99,6 +103,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
             relative_precision=self.search_precision,
             num_residences=RANKING_RESIDENCES,
             most_requests=RANKING_REQUESTS,
+            settles=False,
         )
 
     @property

@@ -12,6 +12,8 @@ from baton.errors import ConfigError
 from baton.planner.placement.cluster import Cluster
 from baton.planner.placement.packing import Instances, Packing
 
+_INTO = "into"
+
 
 class PathLoad(msgspec.Struct, frozen=True, kw_only=True):
     """One link's payload and capacity, in bytes a second."""
@@ -30,11 +32,16 @@ class PathLoad(msgspec.Struct, frozen=True, kw_only=True):
         """Share of the capacity."""
         return self.demand_bytes_per_s / self.capacity_bytes_per_s
 
+    @property
+    def leaves(self) -> bool:
+        """Counts what is sent; what enters a node has left another one and is not sent twice."""
+        return not self.link.startswith(_INTO)
+
     def __str__(self) -> str:
         verdict = "" if self.is_feasible else ", NOT feasible"
         return (
-            f"{self.link}: {self.demand_bytes_per_s / 2**20:.4g} of "
-            f"{self.capacity_bytes_per_s / 2**20:.4g} MiB/s{verdict}"
+            f"{self.link}: {self.demand_bytes_per_s / 1e9:.4g} of "
+            f"{self.capacity_bytes_per_s / 1e9:.4g} GB/s{verdict}"
         )
 
 
@@ -84,7 +91,7 @@ def path_loads(
     kinds = (
         ("inside", inner, cluster.inner_bytes_per_s),
         ("out of", egress, cluster.node_bytes_per_s),
-        ("into", ingress, cluster.node_bytes_per_s),
+        (_INTO, ingress, cluster.node_bytes_per_s),
     )
     return [
         PathLoad(

@@ -128,7 +128,7 @@ def all_cuts(model: ModelShape, cluster: Cluster) -> list[Parallel]:
         Parallel(tp=tp, pp=pp)
         for tp in range(1, cluster.gpus_per_node + 1)
         if model.num_heads % tp == 0
-        for pp in range(1, cluster.num_gpus // tp + 1)
+        for pp in range(1, min(cluster.num_gpus // tp, model.num_layers) + 1)
         if model.num_layers % pp == 0
     ]
     return sorted(cuts, key=lambda one: (one.gpus, one.pp))

@@ -1,5 +1,6 @@
 """An arm at one rate: both clocks, what moved, and how far the step times were stretched."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from baton.goodput.interval import Estimate
 from baton.goodput.slo import SLOTargets
 from baton.planner.goodput.answer import Contract
-from baton.planner.goodput.attained import Attained, Rule, attain, summed
+from baton.planner.goodput.attained import Attained, Bools, Rule, attain, summed
 from baton.planner.goodput.draws import Draws, draw
 from baton.planner.placement.found import Arm
 from baton.sim.fast.deployment import Deployment
@@ -29,6 +30,8 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     p50_ms: float | None
     p90_ms: float | None
     p99_ms: float | None
+    share_ms: float | None = None
+    """Within which the asked share of all judged requests is; None where fewer are served."""
 
 
 class AtRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,16 +96,20 @@ def summed_up(
     """Requests of all seeds as one sample."""
     attained = summed([attain(result, targets, rule) for result in results])
     shares = attained.estimates()
-    ttft, tpot = (
-        np.concatenate([_judged(getattr(result, name), rule) for result in results])
+    latencies = {
+        name: _latency(
+            np.concatenate([_judged(getattr(one, name), rule) for one in results]),
+            np.concatenate([_judged(one.is_completed, rule) for one in results]),
+            targets.attainment,
+        )
         for name in ("ttft_us", "tpot_us")
-    )
+    }
     return AtRate(
         rate_per_s=rate_per_s,
         num_requests=attained.num_counted,
         seeds=seeds,
-        ttft=_latency(ttft),
-        tpot=_latency(tpot),
+        ttft=latencies["ttft_us"],
+        tpot=latencies["tpot_us"],
         ttft_met=_wider(shares["ttft"], attained),
         tpot_met=_wider(shares["tpot"], attained),
         joint_met=_wider(shares["joint"], attained),
@@ -112,18 +119,33 @@ def summed_up(
     )
 
 
-def _judged(values: NDArray[np.float64], rule: Rule) -> NDArray[np.float64]:
+def _judged(values: NDArray[Any], rule: Rule) -> NDArray[Any]:
     """Without those that are left out for warming up and cooling down."""
     num = len(values)
     return values[int(num * rule.warmup_share) : num - int(num * rule.cooldown_share)]
 
 
-def _latency(values_us: NDArray[np.float64]) -> Latency:
-    found = values_us[~np.isnan(values_us)] / US_PER_MS
+def _latency(values_us: NDArray[np.float64], is_completed: Bools, share: float) -> Latency:
+    found = values_us[is_completed & ~np.isnan(values_us)] / US_PER_MS
     if not len(found):
         return Latency(mean_ms=None, p50_ms=None, p90_ms=None, p99_ms=None)
     p50, p90, p99 = (float(one) for one in np.percentile(found, PERCENTILES))
-    return Latency(mean_ms=float(found.mean()), p50_ms=p50, p90_ms=p90, p99_ms=p99)
+    return Latency(
+        mean_ms=float(found.mean()),
+        p50_ms=p50,
+        p90_ms=p90,
+        p99_ms=p99,
+        share_ms=_share_ms(values_us, is_completed, share),
+    )
+
+
+def _share_ms(values_us: NDArray[np.float64], is_completed: Bools, share: float) -> float | None:
+    """The least target that so many meet: who is not served never does, a gap that does not exist
+    always."""
+    waits = np.where(is_completed, np.nan_to_num(values_us, nan=0.0), np.inf)
+    num_needed = max(1, math.ceil(share * len(waits) - 1e-9))
+    least = float(np.sort(waits)[num_needed - 1])
+    return least / US_PER_MS if math.isfinite(least) else None
 
 
 def _wider(share: Estimate, attained: Attained) -> Estimate:

@@ -1,8 +1,10 @@
 """Where nothing meets the targets at any rate: the plan that comes closest to them."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from baton.planner.goodput.draws import draw, resampling
 from baton.planner.goodput.find import search
@@ -64,12 +66,19 @@ def distance(deployment: Deployment, workload: FastWorkload, ask: Ask) -> float:
     alone = draw(workload, num, ask.seeds[0], draws).at_rate(ALONE_PER_S)
     result = simulate_fast(deployment, alone)
     times = ((result.ttft_us, ask.targets.ttft_us), (result.tpot_us, ask.targets.tpot_us))
+    unserved = ~result.is_completed
     ratios = [
-        float(np.quantile(us[~np.isnan(us)], ask.targets.attainment)) / target
+        _quantile(np.where(unserved, np.inf, np.nan_to_num(us, nan=0.0)), ask.targets.attainment)
+        / target
         for us, target in times
-        if target is not None and not np.isnan(us).all()
+        if target is not None
     ]
-    return max(ratios, default=float("inf"))
+    return max(ratios)
+
+
+def _quantile(times_us: NDArray[np.float64], share: float) -> float:
+    """What so many stay within: who is not served stays within nothing."""
+    return float(np.sort(times_us)[max(1, math.ceil(share * len(times_us) - 1e-9)) - 1])
 
 
 def _pairs(space: Space, workload: FastWorkload) -> Iterator[SplitBuild]:

@@ -84,11 +84,12 @@ def _arms(result: PlanResult) -> Iterator[Fact]:
             name=f"{name}: goodput",
             value=f"{arm.goodput} requests/s",
             formula=(
-                f"highest rate at which {result.contract} reach {result.attainment:.0%}: doubling, "
-                f"then bisection for each seed, mean over seeds; {LEVEL:.0%} interval by Student's "
-                "t, not below the noise of attainment and the grid of rates"
+                f"highest rate at which the requests of all seeds together reach "
+                f"{result.attainment:.4g} by the contract {result.contract!r}: doubling and "
+                f"bisection for each seed, then all of them at one rate; {LEVEL:.0%} interval by "
+                "Student's t over the seeds, not below the noise of attainment and the grid"
             ),
-            source=f"{arm.num_simulations} simulations, {arm.requests}",
+            source=f"{arm.num_simulations} simulations, {arm.requests}; {arm.length}",
         )
         yield Fact(
             name=f"{name}: per GPU",
@@ -127,8 +128,11 @@ def _at(name: str, arm: ArmReport, result: PlanResult) -> Iterator[Fact]:
         yield Fact(
             name=f"{name}: K/V moved",
             value=f"{at.moved_nbytes_per_s / 1e9:.4g} GB/s",
-            formula="prompt tokens that the decode worker lacked x bytes of a token / time",
-            source=f"the same simulations; links: {'; '.join(map(str, arm.paths))}",
+            formula=(
+                "prompt tokens that the decode worker lacked x bytes of a token / time; what goes "
+                "into a node has left another, and is counted once"
+            ),
+            source=f"the same simulations; its links: {'; '.join(map(str, arm.paths))}",
         )
     yield Fact(
         name=f"{name}: residency",

@@ -108,7 +108,7 @@ def _split_on(
     plans = plans_for_gpus(
         [one.candidate for one in phases.prefill], [one.candidate for one in phases.decode], gpus
     )
-    build = next(filter(None, (_placed(plan, space, workload) for plan in plans)), None)
+    build = next(filter(None, (placed(plan, space, workload) for plan in plans)), None)
     if build is None:
         return None
     answer = search(build.deployment(), workload, ask.ranking())
@@ -123,7 +123,8 @@ def _split_on(
     )
 
 
-def _placed(plan: PhasePlan, space: Space, workload: FastWorkload) -> SplitBuild | None:
+def placed(plan: PhasePlan, space: Space, workload: FastWorkload) -> SplitBuild | None:
+    """On the nodes, wherever there is room; None where there is none."""
     groups = (
         Instances(letter="p", parallel=plan.prefill.parallel, num=plan.num_prefill),
         Instances(letter="d", parallel=plan.decode.parallel, num=plan.num_decode),

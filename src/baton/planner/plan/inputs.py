@@ -41,7 +41,9 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         """How requests are drawn from the trace."""
         if self.question.arrivals is Arrivals.TRACE:
             return Draws(arrivals=Arrivals.TRACE, lengths=Lengths.TRACE)
-        return resampling(self.workload)
+        return msgspec.structs.replace(
+            resampling(self.workload), arrivals=self.question.arrivals, cv=self.question.cv or 1.0
+        )
 
     @property
     def is_profiled(self) -> bool:

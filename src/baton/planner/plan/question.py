@@ -8,6 +8,7 @@ import msgspec
 
 from baton.errors import ConfigError
 from baton.goodput.slo import SLOTargets
+from baton.hardware.memory import check_utilization
 from baton.planner.goodput.answer import Contract
 from baton.planner.goodput.draws import Arrivals
 from baton.policy.routing.policies import ROUTE_POLICIES
@@ -16,6 +17,10 @@ US_PER_MS = 1000
 _TIME = re.compile(r"(?P<number>[0-9.eE+-]+)\s*(?P<unit>ms|s|us)?")
 _UNITS_MS = {None: 1.0, "ms": 1.0, "s": 1000.0, "us": 0.001}
 LEAST_REQUESTS = 50
+MOST_GPUS, MOST_REQUESTS, MOST_TOKENS = 65_536, 1 << 20, 10**12
+"""Far beyond what is asked, and still within memory and whole numbers of 64 bits."""
+CVS = (0.01, 10.0)
+"""Of gamma arrivals: nearly constant, and bursts of a hundred at once."""
 SEEDS = tuple(range(7))
 QUICK_POLICIES = ("sarathi_serve", "prefill_first")
 QUICK_STAGES = (1, 2, 4)
@@ -48,6 +53,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     seeds: tuple[int, ...] = SEEDS
     utilization: float = 0.9
     arrivals: Arrivals = Arrivals.POISSON
+    cv: float | None = None
+    """Coefficient of variation of the gaps, of gamma arrivals alone."""
     route: str = "shortest_queue"
     """Of both arms; those that ask for caches pay where the trace has shared prefixes."""
     thorough: bool = False
@@ -62,6 +69,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"--gpus {self.gpus}: split and colocated can be compared on 2 or more"
             )
+        if self.gpus > MOST_GPUS:
+            raise ConfigError(f"--gpus {self.gpus}: at most {MOST_GPUS}")
         if self.rate_per_s is not None and not (
             math.isfinite(self.rate_per_s) and self.rate_per_s > 0
         ):
@@ -73,16 +82,30 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
                 f"--requests {self.num_requests}: at least {LEAST_REQUESTS}, or a share of them "
                 "means nothing"
             )
-        if self.kv_tokens is not None and self.kv_tokens < 1:
-            raise ConfigError(f"--kv-tokens {self.kv_tokens}: at least 1")
+        if self.num_requests is not None and self.num_requests > MOST_REQUESTS:
+            raise ConfigError(f"--requests {self.num_requests}: at most {MOST_REQUESTS}")
+        if self.kv_tokens is not None and not 1 <= self.kv_tokens <= MOST_TOKENS:
+            raise ConfigError(f"--kv-tokens {self.kv_tokens}: 1 to {MOST_TOKENS}")
         if self.route not in ROUTE_POLICIES:
             raise ConfigError(f"--route {self.route!r}: use one of {', '.join(ROUTE_POLICIES)}")
-        if self.arrivals is Arrivals.GAMMA:
-            raise ConfigError("--arrivals gamma: use poisson, or trace for the trace's own gaps")
+        self._check_gaps()
+        check_utilization(self.utilization)
         if not self.model and self.profile is None:
             raise ConfigError("name a --model, or a --profile that measured one")
         if not self.system and self.profile is None:
             raise ConfigError("name a --system, or a --profile that measured this machine")
+
+    def _check_gaps(self) -> None:
+        is_gamma = self.arrivals is Arrivals.GAMMA
+        if is_gamma and not (self.cv is not None and CVS[0] <= self.cv <= CVS[1]):
+            raise ConfigError(
+                f"--cv {'is missing' if self.cv is None else f'{self.cv:g}'}: --arrivals gamma "
+                f"takes the gaps' coefficient of variation, {CVS[0]:g} to {CVS[1]:g}, such as 2"
+            )
+        if self.cv is not None and not is_gamma:
+            raise ConfigError(
+                f"--cv {self.cv:g} has no effect on --arrivals {self.arrivals}; use gamma"
+            )
 
 
 def time_ms(flag: str, text: str) -> float:

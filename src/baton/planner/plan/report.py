@@ -6,24 +6,33 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from baton.goodput.slo import SLOTargets
+from baton.planner.goodput.answer import Length
 from baton.planner.goodput.draws import Arrivals, Draws
 from baton.planner.placement.ask import Ask
 from baton.planner.placement.found import Arm, Searched
 from baton.planner.placement.paths import PathLoad
 from baton.planner.plan.at_rate import AtRate
+from baton.planner.plan.fit import fit_of
 from baton.planner.plan.inputs import Inputs
+from baton.planner.plan.parts import Parts
 from baton.planner.plan.result import ArmReport, PlanResult
+from baton.planner.plan.verdict import binding_of
 
 BURSTY_CV = 1.3
 FULL = 0.9
 """Share of K/V memory above which preemptions are near."""
 
 
-def arm_report(arm: Arm, at: AtRate, curve: tuple[AtRate, ...], searched: Searched) -> ArmReport:
+def arm_report(
+    arm: Arm, at: AtRate, curve: tuple[AtRate, ...], searched: Searched, targets: SLOTargets
+) -> ArmReport:
     """One arm."""
     answer = arm.answer
-    factor = at.rate_per_s / arm.goodput_per_s if arm.goodput_per_s > 0 else 0.0
-    paths = tuple(times(path, factor) for path in arm.paths)
+    sent = sum(path.demand_bytes_per_s for path in arm.paths if path.leaves)
+    # Links are those of one part, and carry its share of the K/V that the simulation moved.
+    moved = at.moved_nbytes_per_s / arm.num_cells
+    paths = tuple(times(path, moved / sent if sent else 0.0) for path in arm.paths)
     return ArmReport(
         kind=arm.kind,
         text=arm_text(arm),
@@ -32,7 +41,7 @@ def arm_report(arm: Arm, at: AtRate, curve: tuple[AtRate, ...], searched: Search
         num_cells=arm.num_cells,
         goodput=answer.rate,
         per_gpu=answer.per_gpu,
-        binding=answer.binding,
+        binding=binding_of(answer, at, targets),
         at=at,
         curve=curve,
         paths=paths,
@@ -41,6 +50,7 @@ def arm_report(arm: Arm, at: AtRate, curve: tuple[AtRate, ...], searched: Search
         searched=searched,
         requests=answer.requests,
         num_simulations=answer.num_simulations,
+        length=answer.length,
     )
 
 
@@ -55,7 +65,13 @@ def arm_text(arm: Arm) -> str:
 
 
 def assemble(
-    inputs: Inputs, ask: Ask, draws: Draws, *, reports: Mapping[str, ArmReport], **found: Any
+    inputs: Inputs,
+    ask: Ask,
+    draws: Draws,
+    *,
+    reports: Mapping[str, ArmReport],
+    parts: Parts,
+    **found: Any,
 ) -> PlanResult:
     """Everything together; `found` are the fields that come as they are."""
     question, workload = inputs.question, inputs.workload
@@ -80,29 +96,26 @@ def assemble(
         colocated=reports.get("colocated"),
         split=reports.get("split"),
         skipped=tuple(f"{one.parallel}: {one.why}" for one in inputs.space.skipped),
-        warnings=tuple(_warnings(inputs, draws, reports)),
+        warnings=tuple(filter(None, (parts.warning, *_warnings(inputs, draws, reports)))),
         **found,
     )
 
 
 def _warnings(inputs: Inputs, draws: Draws, reports: Mapping[str, ArmReport]) -> list[str]:
-    found = []
-    most = max(one.kv_tokens for one in inputs.space.candidates)
-    lengths = inputs.workload.num_prompt + inputs.workload.num_output
-    num_long = int((lengths > most).sum())
-    if num_long:
-        found.append(
-            f"{num_long} of {len(lengths)} requests are longer than the {most} tokens of K/V of "
-            "the largest instance and miss in every plan"
-        )
+    found = [inputs.choice.warning] if inputs.choice.warning else []
+    fit = fit_of(inputs.workload, inputs.space)
+    if fit.num_long:
+        found.append(f"{fit}, and miss in every plan; {fit.remedy}")
     cv = _gap_cv(inputs)
-    if draws.arrivals is not Arrivals.TRACE and cv > BURSTY_CV:
+    if draws.arrivals is not Arrivals.TRACE and cv > BURSTY_CV * draws.cv:
         found.append(
             f"the trace's own gaps are burstier (CV {cv:.2g}) than the {draws.arrivals} arrivals "
             "that were simulated; --arrivals trace keeps them"
         )
     for name, arm in reports.items():
         at = arm.at
+        if arm.goodput.value > 0 and arm.length is not Length.SETTLED:
+            found.append(f"{name}: {_unsettled(arm)}")
         if at.extrapolated_share > 0:
             found.append(
                 f"{name}: {at.extrapolated_share:.1%} of its steps are beyond what was measured"
@@ -114,6 +127,14 @@ def _warnings(inputs: Inputs, draws: Draws, reports: Mapping[str, ArmReport]) ->
         if arm.searched.gap > 0:
             found.append(f"{name}: the search is not exhaustive: {arm.searched.statement}")
     return found
+
+
+def _unsettled(arm: ArmReport) -> str:
+    """Why its goodput may be too high, and what to do."""
+    return (
+        f"its goodput is from runs of {arm.requests.per_seed} requests, {arm.length}: it may be "
+        "too high; use a larger --requests, or a longer trace"
+    )
 
 
 def _gap_cv(inputs: Inputs) -> float:

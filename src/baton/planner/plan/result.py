@@ -3,6 +3,7 @@
 import msgspec
 
 from baton.goodput.interval import Estimate
+from baton.planner.goodput.answer import Length
 from baton.planner.goodput.precision import RequestCount
 from baton.planner.placement.found import ArmGroup, Searched
 from baton.planner.placement.packing import Packing
@@ -53,6 +54,8 @@ class ArmReport(msgspec.Struct, frozen=True, kw_only=True):
     searched: Searched
     requests: RequestCount
     num_simulations: int
+    length: Length
+    """Whether longer runs would say the same."""
 
 
 class ScalePoint(msgspec.Struct, frozen=True, kw_only=True):

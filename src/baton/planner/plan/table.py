@@ -11,6 +11,8 @@ from baton.planner.plan.result import ArmReport, PlanResult
 from baton.planner.plan.verdict import CLOCKS
 
 GIB = 2**30
+MOST_NODES = 16
+"""That are drawn."""
 Row = tuple[str, Callable[[ArmReport], str]]
 
 
@@ -95,10 +97,13 @@ def print_plan(result: PlanResult, console: Console) -> None:
     console.print(table)
     for name, arm in arms.items():
         say(f"{name} stands")
-        for line in arm.packing.draw().splitlines():
+        lines = arm.packing.draw().splitlines()
+        for line in lines[:MOST_NODES]:
             say(f"           {line}")
+        if len(lines) > MOST_NODES:
+            say(f"           and {len(lines) - MOST_NODES} more nodes (--json lists them)")
     say(f"margin     {margin_text(result)}")
-    if result.asked_rate_per_s is not None and (fewest := fewest_gpus(result)):
+    if fewest := fewest_gpus(result):
         say(f"fewest     at {result.asked_rate_per_s:g}/s: {fewest}")
     for warning in result.warnings:
         say(f"WARNING    {warning}")
@@ -107,15 +112,14 @@ def print_plan(result: PlanResult, console: Console) -> None:
 
 
 def fewest_gpus(result: PlanResult) -> str:
-    """Of the sizes that were simulated, the smallest of each kind that serves the asked rate."""
-    rate = result.asked_rate_per_s or 0.0
-    found = []
-    for name in result.arms:
-        able = [one for one in result.frontier if one.kind == name and one.goodput.value >= rate]
-        if able:
-            least = min(able, key=lambda one: (one.gpus, -one.goodput.value))
-            found.append(f"{name} {least.gpus} GPUs ({least.text}: {least.goodput.value:.3g}/s)")
-    return "; ".join(found)
+    """Who serves the asked rate on how many GPUs; "" when none was asked for, or nobody does."""
+    if result.asked_rate_per_s is None:
+        return ""
+    return "; ".join(
+        f"{name} {arm.num_gpus} GPUs ({arm.text})"
+        for name, arm in result.arms.items()
+        if arm.at.passes and arm.goodput.value > 0
+    )
 
 
 def targets_text(result: PlanResult) -> str:
@@ -133,7 +137,13 @@ def margin_text(result: PlanResult) -> str:
     margin = result.verdict.margin
     if margin.ratio is None:
         return "none: only one of the two meets the targets at all, or neither"
+    gpus = {arm.num_gpus for arm in result.arms.values()}
+    where = (
+        ""
+        if len(gpus) == 1 or result.colocated is None or result.split is None
+        else (f" (on {result.split.num_gpus} and {result.colocated.num_gpus} GPUs)")
+    )
     return (
-        f"split over colocated {interval(margin.ratio)} over {margin.ratio.num} seeds; must exceed "
-        f"{1 + margin.safety:.4g} (safety margin {margin.safety:.0%})"
+        f"split over colocated{where} {interval(margin.ratio)} over {margin.ratio.num} seeds; must "
+        f"exceed {1 + margin.safety:.4g} (safety margin {margin.safety:.0%})"
     )

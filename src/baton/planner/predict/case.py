@@ -7,9 +7,11 @@ from baton.hardware.model import ModelShape, find_model
 from baton.hardware.operators.precision import ALIASES, PRECISIONS
 from baton.hardware.operators.sharding import Quantisation, Sharding
 from baton.hardware.system import System, find_system
-from baton.planner.predict.rows import Row
+from baton.planner.predict.rows import MEASURED, Row
 
 BACKENDS = ("vllm", "sglang", "trtllm")
+NODE_GPUS, RACK_GPUS, MOST_GPUS = 8, 4, 4096
+"""Of a node, of one tray of a rack, and of the largest worker that is taken for one."""
 _SIXTEEN = ("bfloat16", "bf16", "int4", "int4_wo")
 _NATIVE = {2.0: "bfloat16", 1.0: "fp8"}
 
@@ -47,13 +49,17 @@ def case_of(row: Row) -> Case:
 
 
 def _case(row: Row) -> Case:
+    if row.problem:
+        raise ConfigError(row.problem)
+    for name in MEASURED:
+        row.number(name)
     model, system = find_model(row.text("model_path")), find_system(row.text("system"))
     backend, mode = row.text("backend"), row.text("mode")
     if backend not in BACKENDS:
         raise ConfigError(f"backend is {backend!r}; use one of {', '.join(BACKENDS)}")
     if mode not in ("agg", "disagg"):
         raise ConfigError(f"mode is {mode!r}; use agg or disagg")
-    lengths = {name: int(row.number(name)) for name in ("isl", "osl")}
+    lengths = {name: row.count(name) for name in ("isl", "osl")}
     for name, value in lengths.items():
         if value < 1:
             raise ConfigError(f"{name} is {value}; at least 1")
@@ -61,6 +67,9 @@ def _case(row: Row) -> Case:
         prefill, decode, concurrency = _colocated(row, model)
     else:
         prefill, decode, concurrency = _split(row, model)
+    for pool in (prefill, decode):
+        if pool is not None:
+            _check_cut(model, pool.sharding)
     return Case(
         model=model,
         system=system,
@@ -72,6 +81,24 @@ def _case(row: Row) -> Case:
         prefill=prefill,
         decode=decode,
     )
+
+
+def _check_cut(model: ModelShape, sharding: Sharding) -> None:
+    """Refuse what no engine runs; racks of a mixture are named by all their GPUs in some tables."""
+    tp, width = sharding.tp, sharding.width
+    if sharding.gpus > MOST_GPUS:
+        raise ConfigError(f"a worker of {sharding.gpus} GPUs ({sharding}); at most {MOST_GPUS}")
+    is_rack = model.num_experts > 0 and width > NODE_GPUS and width % RACK_GPUS == 0
+    if model.num_heads % tp and not is_rack:
+        fitting = [str(n) for n in range(1, model.num_heads + 1) if model.num_heads % n == 0]
+        raise ConfigError(
+            f"tp_size {tp} does not divide the {model.num_heads} heads of {model.name}; use one of "
+            f"{', '.join(fitting)}"
+        )
+    if sharding.pp > model.num_layers:
+        raise ConfigError(
+            f"pp_size {sharding.pp} is more than the {model.num_layers} layers of {model.name}"
+        )
 
 
 def _quantisation(row: Row, model: ModelShape) -> Quantisation:
@@ -97,7 +124,7 @@ def _quantisation(row: Row, model: ModelShape) -> Quantisation:
 
 def _colocated(row: Row, model: ModelShape) -> tuple[Pool, None, int]:
     sharding = _sharding(row, "", model)
-    batch, concurrency = int(row.number("batch_size")), int(row.number("concurrency"))
+    batch, concurrency = row.count("batch_size"), row.count("concurrency")
     if not batch and not concurrency:
         raise ConfigError("batch_size and concurrency are both empty; give one")
     concurrency = concurrency or batch
@@ -120,12 +147,12 @@ def _spread(sharding: Sharding) -> Sharding:
 def _split(row: Row, model: ModelShape) -> tuple[Pool, Pool, int]:
     pools = []
     for name in ("prefill_", "decode_"):
-        workers = int(row.number(f"{name}num_workers"))
+        workers = row.count(f"{name}num_workers")
         sharding = _sharding(row, name, model)
         pools.append(Pool(sharding=sharding, num_workers=max(1, workers), is_given=workers > 0))
-    concurrency = int(row.number("concurrency"))
+    concurrency = row.count("concurrency")
     if not concurrency:
-        batch = int(row.number("decode_batch_size"))
+        batch = row.count("decode_batch_size")
         concurrency = batch * pools[1].num_workers * pools[1].sharding.dp
     if not concurrency:
         raise ConfigError("concurrency and decode_batch_size are both empty; give one")
@@ -134,7 +161,7 @@ def _split(row: Row, model: ModelShape) -> tuple[Pool, Pool, int]:
 
 def _sharding(row: Row, pool: str, model: ModelShape) -> Sharding:
     tp, dp, moe_tp, ep, pp = (
-        max(1, int(row.number(pool + name)))
+        max(1, row.count(pool + name))
         for name in ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size", "pp_size")
     )
     if moe_tp == ep > 1 and max(tp, dp) == moe_tp * ep:

@@ -8,10 +8,14 @@ from rich.console import Console
 from rich.progress import Progress
 
 from baton.errors import ConfigError
+from baton.hardware.operators.folder import FOLDER, table_systems
 from baton.planner.predict.coefficients import PHYSICS, read_coefficients, shipped
 from baton.planner.predict.errors import error_table, print_errors
 from baton.planner.predict.predict import Prediction, measured_times, predict_table
 from baton.planner.predict.rows import Table, read_table, write_table
+
+MAX_SHOWN = 20
+"""Reasons that are printed; the file has all."""
 
 
 class PredictOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,8 +33,11 @@ def data_folder(given: Path | None) -> Path:
     name = str(given) if given is not None else os.environ.get("BATON_DATA", "")
     if not name:
         raise ConfigError("no operator tables: name their folder with --data or BATON_DATA")
-    if not Path(name).is_dir():
-        raise ConfigError(f"{name}: no such folder; it must hold aiconfigurator/<system>/vllm-*/")
+    said = f"{'BATON_DATA' if given is None else '--data'} {name}"
+    if not os.path.isdir(name):
+        raise ConfigError(f"{said}: no such folder; it must hold {FOLDER}/<system>/vllm-*/")
+    if not table_systems(Path(name)):
+        raise ConfigError(f"{said}: no operator tables; it must hold {FOLDER}/<system>/vllm-*/")
     return Path(name)
 
 
@@ -48,6 +55,7 @@ def predict_command(options: PredictOptions, console: Console, progress: Progres
     if options.out is not None:
         write_table(options.out, table, cells(found))
         console.print(f"{len(table.rows)} rows to {options.out}", highlight=False)
+    _print_refused(found.refused, len(table.rows), console)
     num = sum(found.is_extrapolated)
     console.print(
         f"{len(table.rows)} rows, {num} extrapolated; coefficients: {chosen.source}",
@@ -70,16 +78,33 @@ def predict_command(options: PredictOptions, console: Console, progress: Progres
 
 
 def cells(found: Prediction) -> list[tuple[str, str, str, str]]:
-    """What is written behind each row."""
+    """What is written behind each row: nothing but the reason where it was refused."""
+    rows = zip(
+        found.times.ttft, found.times.tpot, found.sources, found.is_extrapolated, strict=True
+    )
     return [
-        (f"{ttft:.4f}", f"{tpot:.5f}", source, str(is_extrapolated).lower())
-        for ttft, tpot, source, is_extrapolated in zip(
-            found.times.ttft, found.times.tpot, found.sources, found.is_extrapolated, strict=True
-        )
+        ("", "", source, "")
+        if place in found.refused
+        else (f"{ttft:.4f}", f"{tpot:.5f}", source, str(is_extrapolated).lower())
+        for place, (ttft, tpot, source, is_extrapolated) in enumerate(rows)
     ]
+
+
+def _print_refused(refused: dict[int, str], num_rows: int, console: Console) -> None:
+    if not refused:
+        return
+    console.print(
+        f"WARNING: {len(refused)} of {num_rows} rows cannot be predicted and have empty cells:",
+        highlight=False,
+    )
+    for reason in list(refused.values())[:MAX_SHOWN]:
+        console.print(f"  {reason}", markup=False, highlight=False, soft_wrap=True)
+    if len(refused) > MAX_SHOWN:
+        console.print(f"  and {len(refused) - MAX_SHOWN} more; --out names each", highlight=False)
 
 
 def _print_rows(table: Table, found: Prediction, console: Console) -> None:
     for row, (ttft, tpot, source, _) in zip(table.rows, cells(found), strict=True):
         name = row.text("id") or f"line {row.line}"
-        console.print(f"{name}: TTFT {ttft} ms, TPOT {tpot} ms ({source})", highlight=False)
+        text = f"TTFT {ttft} ms, TPOT {tpot} ms ({source})" if ttft else source
+        console.print(f"{name}: {text}", markup=False, highlight=False)

@@ -15,8 +15,9 @@ Mask = np.ndarray
 
 
 def accuracy(times: LoopTimes, ttft: Floats, tpot: Floats, chosen: Mask) -> Accuracy:
-    """Median and p90 of absolute percentage errors over the chosen rows that were measured."""
+    """Median and p90 of absolute percentage errors over the chosen rows, measured and predicted."""
     chosen = chosen & np.isfinite(ttft) & np.isfinite(tpot)
+    chosen = chosen & np.isfinite(times.ttft) & np.isfinite(times.tpot)
     first, other = (
         np.abs(predicted[chosen] / measured[chosen] - 1.0) * 100.0
         for predicted, measured in ((times.ttft, ttft), (times.tpot, tpot))

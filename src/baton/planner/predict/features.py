@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from baton.errors import ConfigError
 from baton.hardware.operators.columns import Floats
 from baton.hardware.operators.precision import find_precision
 from baton.hardware.operators.sharding import Sharding
@@ -65,21 +66,47 @@ def features_of(
     mean_share: Sequence[float],
     tick: Callable[[], None] = lambda: None,
 ) -> Features:
-    """`mean_share` is the mean of the lengths over the longest, which the table names."""
-    known: dict[tuple[object, ...], dict[str, Any]] = {}
+    """`mean_share` is the mean of the lengths over the longest, which the table names.
+
+    Raises ConfigError for a case that cannot be.
+    """
+    rows = []
+    for one in each_of(cases, cache, mean_share, tick):
+        if isinstance(one, ConfigError):
+            raise one
+        rows.append(one)
+    return gathered(rows)
+
+
+Columns = dict[str, Any]
+"""Of one case, by the names of `Features`."""
+
+
+def each_of(
+    cases: Sequence[Case],
+    cache: TermsCache,
+    mean_share: Sequence[float],
+    tick: Callable[[], None] = lambda: None,
+) -> list[Columns | ConfigError]:
+    """The same case by case, with the reason in place of one that cannot be."""
+    known: dict[tuple[object, ...], Columns | ConfigError] = {}
     rows = []
     for case, share in zip(cases, mean_share, strict=True):
         # Tables repeat deployments; systems hold dictionaries and cannot be keys themselves.
         others = [getattr(case, name) for name in case.__struct_fields__ if name != "system"]
         key = (*others, case.system.name, share)
         if key not in known:
-            known[key] = _one(case, cache, share)
+            try:
+                known[key] = _one(case, cache, share)
+            except ConfigError as error:
+                known[key] = error
         rows.append(known[key])
         tick()
-    return _gathered(rows)
+    return rows
 
 
-def _gathered(rows: list[dict[str, Any]]) -> Features:
+def gathered(rows: Sequence[Columns]) -> Features:
+    """Columns of several cases."""
     columns: dict[str, Any] = {}
     for one in fields(Features):
         values = [row[one.name] for row in rows]
@@ -104,6 +131,9 @@ def _one(case: Case, cache: TermsCache, share: float) -> dict[str, Any]:
     case = _complete(case, cache, num_prompt, num_output)
     prefill_pool = case.prefill
     decode_pool = case.decode or case.prefill
+    for pool in (prefill_pool, decode_pool):
+        if pool.is_given:
+            _check_fits(case, pool.sharding)
     prefill = cache.terms(case, prefill_pool.sharding)
     decode = cache.terms(case, decode_pool.sharding)
     ranks = decode_pool.num_workers * decode_pool.sharding.dp
@@ -162,8 +192,19 @@ def _complete(case: Case, cache: TermsCache, num_prompt: float, num_output: floa
     return completed(case, float(prompt / (step * num_output)))
 
 
-def kv_room_tokens(case: Case, sharding: Sharding) -> float:
-    """Tokens that one rank holds beside its weights."""
+def _check_fits(case: Case, sharding: Sharding) -> None:
+    """Refuse weights that are larger than the memory; engines get by with little beside them."""
+    held, memory = weight_nbytes(case, sharding), case.system.memory_nbytes
+    if held > memory:
+        raise ConfigError(
+            f"{case.model.name} does not fit: with {sharding} a GPU holds {held / 1e9:.0f} GB of "
+            f"weights, {case.system.name} has {memory / 1e9:.0f} GB; use more GPUs or a smaller "
+            "precision"
+        )
+
+
+def weight_nbytes(case: Case, sharding: Sharding) -> float:
+    """Of one GPU."""
     model, quantisation = case.model, case.quantisation
     dense = find_precision(quantisation.gemm).weight_nbytes
     expert = find_precision(quantisation.moe).weight_nbytes
@@ -171,8 +212,15 @@ def kv_room_tokens(case: Case, sharding: Sharding) -> float:
         model.dense_parameters * dense / sharding.tp + 2 * model.embedding_parameters / sharding.tp
     )
     held += model.all_expert_parameters * expert / (sharding.moe_tp * sharding.ep)
+    return held / sharding.pp
+
+
+def kv_room_tokens(case: Case, sharding: Sharding) -> float:
+    """Tokens that one rank holds beside its weights."""
+    model, quantisation = case.model, case.quantisation
+    held = weight_nbytes(case, sharding)
     split = 1 if model.latent_dim else min(sharding.tp, model.num_kv_heads)
     scale = quantisation.kv_nbytes / model.kv_nbytes_per_scalar
     token = max(1.0, model.token_nbytes * scale / split / sharding.pp)
-    free = case.system.memory_nbytes * _USABLE[case.backend] - held / sharding.pp - _OTHER_NBYTES
+    free = case.system.memory_nbytes * _USABLE[case.backend] - held - _OTHER_NBYTES
     return max(1.0, free / token)

@@ -20,7 +20,7 @@ from baton.planner.predict.command import data_folder
 from baton.planner.predict.errors import accuracy, error_table, print_errors
 from baton.planner.predict.features import select
 from baton.planner.predict.fitting import Sample, fit, predict
-from baton.planner.predict.predict import Prepared, measured_times, prepare
+from baton.planner.predict.predict import Prepared, measured_times, prepare_each
 from baton.planner.predict.rows import Row, read_table
 
 SAMPLE = "aiconfigurator/silicon_e2e_sample.csv.gz"
@@ -91,8 +91,9 @@ def main() -> None:
     measured = [row for row in table.rows if row.measured("silicon_ttft_ms") > 0]
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("operator times", total=len(measured))
-        prepared = prepare(measured, data, partial(progress.advance, task))
-        study = Study(measured, prepared)
+        found_rows = prepare_each(measured, data, partial(progress.advance, task))
+        measured = [measured[place] for place in found_rows.places]
+        study = Study(measured, found_rows.prepared)
         everything = np.ones(len(measured), bool)
         effects = study.fit(everything, _ITERATIONS)
         results = {"physics alone": study.predict({}), "in the sample": study.predict(effects)}
@@ -100,6 +101,8 @@ def main() -> None:
             task = progress.add_task(name, total=len(np.unique(parts)))
             results[name] = study.left_out(parts, partial(progress.advance, task))
     kept: dict[str, Accuracy] = {}
+    for reason in found_rows.refused.values():
+        console.print(f"left out: {reason}", markup=False, highlight=False)
     for name, times in results.items():
         print_errors(name, error_table(measured, times, study.ttft, study.tpot), console)
         kept[name] = accuracy(times, study.ttft, study.tpot, everything)

@@ -1,17 +1,19 @@
 """Predicted times of every row of a table."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from baton.errors import ConfigError
 from baton.hardware.operators.columns import Floats
-from baton.planner.predict.case import case_of
+from baton.planner.predict.case import Case, case_of
 from baton.planner.predict.closed_loop import LoopTimes
 from baton.planner.predict.coefficients import Coefficients
 from baton.planner.predict.effects import Labels, labels_of
-from baton.planner.predict.features import Features, features_of
+from baton.planner.predict.features import Features, each_of, gathered
 from baton.planner.predict.fitting import predict
 from baton.planner.predict.operating import TermsCache
 from baton.planner.predict.rows import Row, Table
@@ -36,14 +38,50 @@ class Prediction:
     times: LoopTimes
     sources: list[str]
     is_extrapolated: list[bool]
+    refused: dict[int, str] = field(default_factory=dict)
+    """Rows that cannot be predicted, by place, and why."""
 
 
 def prepare(rows: list[Row], data: Path, tick: Callable[[], None] = lambda: None) -> Prepared:
     """Look up models and systems, and compose operator times. Raises ConfigError by line."""
-    cases = [case_of(row) for row in rows]
-    features = features_of(cases, TermsCache(data), [mean_share(row) for row in rows], tick)
-    labels = [labels_of(row, case) for row, case in zip(rows, features.cases, strict=True)]
-    return Prepared(features=features, labels=labels)
+    found = prepare_each(rows, data, tick)
+    for reason in found.refused.values():
+        raise ConfigError(reason)
+    return found.prepared
+
+
+class Each(NamedTuple):
+    """Rows that can be predicted, and by place why the others cannot."""
+
+    prepared: Prepared
+    places: list[int]
+    refused: dict[int, str]
+
+
+def prepare_each(rows: list[Row], data: Path, tick: Callable[[], None] = lambda: None) -> Each:
+    """The same row by row: one that cannot be does not take the others with it."""
+    cases: dict[int, Case] = {}
+    refused: dict[int, str] = {}
+    for place, row in enumerate(rows):
+        try:
+            cases[place] = case_of(row)
+        except ConfigError as error:
+            refused[place] = str(error)
+            tick()
+    shares = [mean_share(rows[place]) for place in cases]
+    found = each_of(list(cases.values()), TermsCache(data), shares, tick)
+    columns = {}
+    for place, one in zip(cases, found, strict=True):
+        if isinstance(one, ConfigError):
+            refused[place] = f"line {rows[place].line}: {one}"
+        else:
+            columns[place] = one
+    features = gathered(list(columns.values()))
+    labels = [
+        labels_of(rows[place], case) for place, case in zip(columns, features.cases, strict=True)
+    ]
+    in_order = dict(sorted(refused.items()))
+    return Each(Prepared(features=features, labels=labels), list(columns), in_order)
 
 
 def mean_share(row: Row) -> float:
@@ -54,19 +92,41 @@ def mean_share(row: Row) -> float:
 def predict_table(
     table: Table, data: Path, coefficients: Coefficients, tick: Callable[[], None] = lambda: None
 ) -> Prediction:
-    """Every row, extrapolated where no table has its cells."""
-    prepared = prepare(table.rows, data, tick)
+    """Every row, extrapolated where no table has its cells; NaN for one that cannot be.
+
+    Raises ConfigError where no row can be predicted.
+    """
+    prepared, places, refused = prepare_each(table.rows, data, tick)
+    if not places:
+        first = next(iter(refused.values()), "the table has no rows")
+        raise ConfigError(f"none of {len(table.rows)} rows can be predicted; {first}")
     times = predict(prepared.features, prepared.labels, coefficients.effects)
-    lacking = prepared.features.extrapolated
-    sources = [
-        source + (f"; extrapolated: {', '.join(missing)}" if missing else "")
-        for source, missing in zip(prepared.features.sources, lacking, strict=True)
-    ]
-    return Prediction(times=times, sources=sources, is_extrapolated=[bool(one) for one in lacking])
+    num = len(table.rows)
+    ttft, tpot = np.full(num, np.nan), np.full(num, np.nan)
+    ttft[places], tpot[places] = times.ttft, times.tpot
+    sources = [f"refused: {refused[place]}" if place in refused else "" for place in range(num)]
+    is_extrapolated = [False] * num
+    texts = zip(places, prepared.features.sources, prepared.features.extrapolated, strict=True)
+    for place, source, missing in texts:
+        sources[place] = source + (f"; extrapolated: {', '.join(missing)}" if missing else "")
+        is_extrapolated[place] = bool(missing)
+    return Prediction(
+        times=LoopTimes(ttft=ttft, tpot=tpot),
+        sources=sources,
+        is_extrapolated=is_extrapolated,
+        refused=refused,
+    )
 
 
 def measured_times(rows: list[Row]) -> tuple[Floats, Floats]:
-    """What was measured, NaN where it was not."""
-    ttft = np.array([row.measured("silicon_ttft_ms") for row in rows], np.float64)
-    tpot = np.array([row.measured("silicon_tpot_ms") for row in rows], np.float64)
+    """What was measured, NaN where it was not, or is no number: such a row is refused."""
+    ttft = np.array([_measured(row, "silicon_ttft_ms") for row in rows], np.float64)
+    tpot = np.array([_measured(row, "silicon_tpot_ms") for row in rows], np.float64)
     return ttft, tpot
+
+
+def _measured(row: Row, name: str) -> float:
+    try:
+        return row.measured(name)
+    except ConfigError:
+        return np.nan

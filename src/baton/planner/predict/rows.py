@@ -20,18 +20,24 @@ _POOLS = tuple(f"{pool}_{name}" for pool in ("prefill", "decode") for name in _P
 COLUMNS = frozenset((*REQUIRED, *_OTHERS, *_NOTES, *POOL_COLUMNS, *_POOLS, *MEASURED, *PREDICTED))
 
 
+LARGEST = 10_000_000.0
+"""Of any cell: tokens, requests, milliseconds."""
+
+
 class Row(msgspec.Struct, frozen=True):
     """One deployment, cells as written."""
 
     line: int
     cells: dict[str, str]
+    problem: str = ""
+    """Why it cannot be read as a deployment."""
 
     def text(self, name: str) -> str:
         """A cell, "" where the column is missing."""
         return self.cells.get(name, "").strip()
 
     def number(self, name: str) -> float:
-        """0 for an empty cell. Raises ConfigError for what is no number, or negative."""
+        """0 for an empty cell. Raises ConfigError for what is no number, or out of bounds."""
         cell = self.text(name)
         if not cell:
             return 0.0
@@ -39,9 +45,16 @@ class Row(msgspec.Struct, frozen=True):
             value = float(cell)
         except ValueError:
             value = math.nan
-        if not 0 <= value < math.inf:
-            raise ConfigError(f"line {self.line}: {name} is {cell!r}; give a number, 0 or more")
+        if not 0 <= value <= LARGEST:
+            raise ConfigError(f"{name} is {cell!r}; give a number from 0 to {LARGEST:,.0f}")
         return value
+
+    def count(self, name: str) -> int:
+        """The same of a whole number, which tables spell 8 or 8.0."""
+        value = self.number(name)
+        if value != int(value):
+            raise ConfigError(f"{name} is {self.text(name)!r}; give a whole number")
+        return int(value)
 
     def measured(self, name: str) -> float:
         """NaN where it was not measured."""
@@ -67,17 +80,20 @@ def read_table(path: Path) -> Table:
         with opened(path, "rt", newline="", encoding="utf-8") as file:
             reader = csv.reader(file)
             names = tuple(name.strip() for name in next(reader, []))
-            cells = [row for row in reader if row]
-    except (OSError, UnicodeDecodeError, EOFError) as error:
+            cells = [(reader.line_num, row) for row in reader if row]
+    except (OSError, UnicodeDecodeError, EOFError, csv.Error) as error:
         raise ConfigError(f"{path}: {error}; give a CSV file, gzipped or plain") from error
     _check_names(path, names)
-    for number, row in enumerate(cells, start=2):
-        if len(row) != len(names):
-            raise ConfigError(
-                f"{path}: line {number} has {len(row)} cells, the header {len(names)}"
-            )
-    numbered = enumerate(cells, start=2)
-    return Table(names, [Row(line, dict(zip(names, row, strict=True))) for line, row in numbered])
+    return Table(names, [_row(line, names, row) for line, row in cells])
+
+
+def _row(line: int, names: tuple[str, ...], cells: list[str]) -> Row:
+    """A row of another length than the head is kept, so that the others are not lost with it."""
+    problem = ""
+    if len(cells) != len(names):
+        problem = f"{len(cells)} cells, the header has {len(names)}"
+    padded = [*cells, *[""] * len(names)][: len(names)]
+    return Row(line, dict(zip(names, padded, strict=True)), problem)
 
 
 def _check_names(path: Path, names: tuple[str, ...]) -> None:

@@ -38,7 +38,9 @@ class Design(msgspec.Struct, frozen=True, kw_only=True):
     figures: tuple[Figures, ...]
     """One for each seed, at the rate that was asked for or found."""
     is_on_front: bool = False
-    """No other one here is at least as good in cost, power, machines and rate."""
+    """No other one here is better in one of cost, power, machines and rate, and nowhere worse."""
+    same_as: str = ""
+    """An equal fleet in all four that stands for it: the one with more room under its bounds."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +60,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     statements: tuple[str, ...]
     """What was enumerated, what was not and why it cannot be better."""
     num_simulations: int
+    warnings: tuple[str, ...] = ()
+    """What the figures must not be read without."""
 
 
 def figures(probe: Probe) -> Figures:

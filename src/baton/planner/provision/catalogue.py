@@ -1,5 +1,6 @@
 """A service from names: a model on machines, with the predictor and prices that are asked for."""
 
+import math
 from pathlib import Path
 
 import msgspec
@@ -7,10 +8,11 @@ import msgspec
 from baton.core.ids import Schedule
 from baton.errors import ConfigError
 from baton.hardware.instance import instance_of
+from baton.hardware.memory import check_utilization
 from baton.hardware.model import find_model
 from baton.hardware.model_shape import ModelShape
 from baton.hardware.parallel import Parallel
-from baton.hardware.predictor import find_predictor
+from baton.hardware.predictor import choose_predictor
 from baton.hardware.system import System, find_system
 from baton.planner.provision.constants import CATALOGUE, SIMULATOR, Constants, find_constants
 from baton.planner.provision.machine import MachineType
@@ -40,10 +42,17 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule = Schedule.LAYER
 
     def __post_init__(self) -> None:
+        if not self.model:
+            raise ConfigError(
+                "--model is missing: a name, such as llama-3.1-70b, or the path of a config.json"
+            )
+        check_utilization(self.utilization)
         if not self.machines or len(set(self.machines)) != len(self.machines):
-            raise ConfigError(f"machines = {', '.join(self.machines)!r}: name each type once")
-        if self.link_gbits is not None and not self.link_gbits > 0:
-            raise ConfigError(f"link_gbits = {self.link_gbits}: above 0")
+            raise ConfigError(f"--machines {','.join(self.machines)!r}: name each type once")
+        if self.link_gbits is not None and not 0 < self.link_gbits < math.inf:
+            raise ConfigError(
+                f"--link-gbits {self.link_gbits:g}: Gbit/s of one machine, a finite number above 0"
+            )
 
 
 def build_service(choice: Choice, rules: Rules | None = None) -> Service:
@@ -116,8 +125,10 @@ def _machine(
     link_gbits = choice.link_gbits
     if link_gbits is None:
         link_gbits = system.inter_bytes_per_s * system.gpus_per_node / BYTES_PER_GBIT
-    predictor = find_predictor(model, system, data=choice.data, name=choice.predictor)
-    instance = instance_of(predictor, model, system, parallel, utilization=choice.utilization)
+    source = choose_predictor(model, system, data=choice.data, name=choice.predictor)
+    instance = instance_of(
+        source.predictor, model, system, parallel, utilization=choice.utilization
+    )
     return MachineType(
         name=name,
         curves=instance.curves,
@@ -128,4 +139,5 @@ def _machine(
         power=constants.power[name],
         step_overhead_us=instance.step_overhead_us,
         sequence_overhead_us=instance.sequence_overhead_us,
+        warning=source.warning,
     )

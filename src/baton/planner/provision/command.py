@@ -30,6 +30,15 @@ from baton.sim.fast.deployment import Spill
 from baton.sim.fast.workload import FastWorkload, pack
 from baton.workload.load import load_trace
 
+_BOUNDS: dict[str, tuple[str, float, float, str]] = {
+    "--step": ("step_per_s", 1e-6, 1e6, "requests/s between two rates"),
+    "--cv": ("cv", 0.01, 10.0, "variation of the gaps between arrivals"),
+    "--slo-scale": ("slo_scale", 1e-3, 1e6, "a factor of the nine bounds"),
+    "--spill": ("spill_tokens", 0, 10**12, "prompt tokens that wait, 0 for never"),
+    "--max-machines": ("max_machines", 1, 65_536, "machines of one pool"),
+}
+"""Flag, field, least, most, meaning."""
+
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """The flags, checked; exactly one of rate, budget and fleets."""
@@ -60,6 +69,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("give exactly one of --rate, --budget and --fleet")
         if self.rate_per_s is not None and not self.rate_per_s > 0:
             raise ConfigError(f"--rate {self.rate_per_s:g}: requests a second, above 0")
+        for flag, (name, least, most, what) in _BOUNDS.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise ConfigError(f"{flag} {value:g}: {what}, from {least:g} to {most:g}")
         if self.also and not self.fleets:
             raise ConfigError("--also judges given fleets on another trace: name them by --fleet")
 

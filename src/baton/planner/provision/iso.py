@@ -12,6 +12,7 @@ from baton.planner.provision.rate import FleetRate, Grid, highest_rate, meets
 from baton.planner.provision.service import Service
 
 ROUNDING = 1e-9
+MOST_MACHINES = 1024
 
 
 class Budget(StrEnum):
@@ -41,6 +42,7 @@ def iso_fleets(
     """
     one, other = budget.of(service.machine(prompt)), budget.of(service.machine(token))
     most = int((amount - other) / one + ROUNDING)
+    _check_count(budget, amount, max(most, int((amount - one) / other)))
     fleets = [
         split_fleet(prompt, num, token, int((amount - num * one) / other + ROUNDING))
         for num in range(1, most + 1)
@@ -56,9 +58,19 @@ def iso_mixed(service: Service, machine: str, budget: Budget, amount: float) -> 
     """As many machines for both phases as the budget buys."""
     each = budget.of(service.machine(machine))
     num = int(amount / each + ROUNDING)
+    _check_count(budget, amount, num)
     if num < 1:
         raise ConfigError(f"{budget} {amount:g} buys no {machine}, which takes {each:g}")
     return mixed_fleet(machine, num)
+
+
+def _check_count(budget: Budget, amount: float, num: int) -> None:
+    """Every split of a budget is a fleet to simulate: more than so many would never end."""
+    if num > MOST_MACHINES:
+        raise ConfigError(
+            f"--budget {budget}:{amount:g} buys {num:.3g} machines of one type; at most "
+            f"{MOST_MACHINES} are searched"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,8 @@ DRAWN = 1 << 14
 """Requests are drawn in powers of two from this on, so that rates near each other share them."""
 MIN_REQUESTS = 200
 """However slow they come: below that a P99 is the luck of one or two."""
+MAX_REQUESTS = 1 << 20
+"""Of one simulation: about a gigabyte of arrays."""
 INDEPENDENT = Draws(lengths=Lengths.INDEPENDENT)
 """As Splitwise's own evaluation draws them; Poisson arrivals."""
 
@@ -26,8 +28,10 @@ class Load:
     _drawn: dict[tuple[int, int], FastWorkload] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.duration_s > 0:
-            raise ConfigError(f"duration_s = {self.duration_s}: requests must arrive for some time")
+        if not 0 < self.duration_s < math.inf:
+            raise ConfigError(
+                f"--duration {self.duration_s:g}: seconds of arrivals, a finite number above 0"
+            )
         if not self.draws.resamples:
             raise ConfigError("a load resamples lengths: draw them in pairs or independently")
 
@@ -37,8 +41,15 @@ class Load:
         return first(self.drawn(num, seed), num).at_rate(rate_per_s)
 
     def num_requests(self, rate_per_s: float) -> int:
-        """That arrive within the duration, and never too few."""
-        return max(MIN_REQUESTS, round(rate_per_s * self.duration_s))
+        """That arrive within the duration, and never too few. Raises ConfigError for too many."""
+        num = rate_per_s * self.duration_s
+        if not num <= MAX_REQUESTS:
+            raise ConfigError(
+                f"{rate_per_s:g} requests/s for {self.duration_s:g} s are {num:.3g} requests; one "
+                f"simulation takes {MAX_REQUESTS} at most: give a lower --rate (or --step), or a "
+                "shorter --duration"
+            )
+        return max(MIN_REQUESTS, round(num))
 
     def drawn(self, num: int, seed: int) -> FastWorkload:
         """At least so many requests at one a second."""

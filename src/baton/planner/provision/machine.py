@@ -21,6 +21,8 @@ class MachineType:
     """Provisioned, not drawn: racks and contracts are sized by it."""
     step_overhead_us: float = 0.0
     sequence_overhead_us: float = 0.0
+    warning: str = ""
+    """Where nothing was measured."""
 
     def __post_init__(self) -> None:
         for name in ("kv_tokens", "gpus", "link_bytes_per_us", "cost", "power"):

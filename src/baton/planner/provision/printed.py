@@ -5,14 +5,16 @@ from rich.table import Table
 
 from baton.planner.provision.answer import Answer, Design, Figures
 
-MARK = "*"
+MARK, TIE = "*", "="
 
 
 def print_answer(answer: Answer, console: Console) -> None:
     """The design space, best first, with both clocks; then what was tried and what it rests on."""
     console.print(_table(answer))
     for line in (
-        f"{MARK} no other fleet here is at least as good in cost, power, machines and rate",
+        f"{MARK} no other fleet here is at least as good in cost, power, machines and rate; {TIE} "
+        f"as good in all four as the {MARK} before it, with less room under its bounds",
+        *(f"WARNING: {warning}" for warning in answer.warnings),
         f"clocks: medians over seeds {_words(answer.seeds)} of each run's P50 / P90 / P99; "
         f"TBT is {answer.tbt}; {answer.num_simulations} simulations",
         f"prices and powers: {answer.constants!r}; load: {answer.load}",
@@ -46,7 +48,7 @@ def _cells(one: Design) -> list[str]:
     if one.rate.high > one.rate.low:
         rate += f" [{one.rate.low:.4g}, {one.rate.high:.4g}]"
     return [
-        MARK if one.is_on_front else "",
+        (TIE if one.same_as else MARK) if one.is_on_front else "",
         one.name,
         str(one.fleet),
         str(one.num_machines),

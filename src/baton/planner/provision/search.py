@@ -1,6 +1,7 @@
 """The three questions: fleets for a rate, the fastest of a budget, and what given fleets serve."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from itertools import product
 
@@ -155,7 +156,7 @@ def _answer(
 ) -> Answer:
     best = [id(one) for one in front(designs, _losses)]
     marked = [msgspec.structs.replace(one, is_on_front=id(one) in best) for one in designs]
-    marked.sort(key=lambda one: (_order(one, objective), _losses(one), str(one.fleet)))
+    marked.sort(key=lambda one: (_order(one, objective), _losses(one), _use(one), str(one.fleet)))
     service, load = prober.service, prober.load
     return Answer(
         objective=objective,
@@ -167,15 +168,36 @@ def _answer(
         load=f"{load.name or load.trace.source}, {load.draws}, {load.duration_s:g} s of arrivals",
         predictors={name: one.curves.source for name, one in service.machines.items()},
         seeds=tuple(seeds),
-        designs=tuple(marked),
+        designs=tuple(_ties_named(marked)),
         statements=tuple(statements),
         num_simulations=prober.num_simulated,
+        warnings=tuple(
+            f"{name}: {one.warning}" for name, one in service.machines.items() if one.warning
+        ),
     )
 
 
 def _losses(one: Design) -> tuple[float, ...]:
-    """Each is better when it is less."""
-    return (one.cost, one.power, float(one.num_machines), -one.rate.value)
+    """Each is better when it is less; rounded, since sums in another order differ by a crumb."""
+    losses = (one.cost, one.power, float(one.num_machines), -one.rate.value)
+    return tuple(round(loss, 9) for loss in losses)
+
+
+def _use(one: Design) -> float:
+    """How much of the binding bound is used at most over seeds."""
+    return max((found.use for found in one.figures), default=math.inf)
+
+
+def _ties_named(designs: Sequence[Design]) -> Iterator[Design]:
+    """Of equal ones on the front the first stands for the others, which say so."""
+    first: dict[tuple[float, ...], str] = {}
+    for one in designs:
+        if not one.is_on_front:
+            yield one
+            continue
+        fleet = f"{one.fleet}"
+        stands = first.setdefault(_losses(one), fleet)
+        yield msgspec.structs.replace(one, same_as="" if stands == fleet else stands)
 
 
 def _order(one: Design, objective: Objective) -> float:

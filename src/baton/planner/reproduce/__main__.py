@@ -1,10 +1,12 @@
 """`python -m baton.planner.reproduce`: every published result, or some; resumable with --state.
 
-Exit status 1: a target was missed and no row says why. A miss that is explained is a finding.
+Exit status 1: a target was missed and no row says why, or a reproduction failed; the others are
+run all the same. A miss that is explained is a finding.
 """
 
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +20,7 @@ from baton.errors import BatonError, ConfigError
 from baton.planner.reproduce.context import SEEDS, Context, Reproduction
 from baton.planner.reproduce.markdown import write_markdown
 from baton.planner.reproduce.registry import choose
-from baton.planner.reproduce.row import Row
+from baton.planner.reproduce.row import Row, error_row
 from baton.planner.reproduce.state import Done, State, digest, load_state, save_state
 from baton.sim.reproduce.data import data_folder
 
@@ -83,20 +85,29 @@ def _run_all(
                 ),
             )
             bar.update(task, description=f"{one.target_id} {one.title}"[:60])
-            done = state.finished(one, context)
-            note = "as before" if done is not None else ""
-            if done is None:
-                begun_s = time.perf_counter()
-                rows = tuple(one.run(told))
-                done = Done(
-                    digest=digest(one, context), seconds=time.perf_counter() - begun_s, rows=rows
-                )
-                state.done[one.target_id] = done
-                save_state(state_path, state)
+            begun_s = time.perf_counter()
+            try:
+                done = state.finished(one, context)
+                note = "as before" if done is not None else ""
+                if done is None:
+                    done = _run(one, context, told)
+                    state.done[one.target_id] = done
+                    save_state(state_path, state)
+            except Exception as error:  # the others still run; the exit status tells
+                traceback.print_exc()
+                seconds = time.perf_counter() - begun_s
+                done = Done(digest="", seconds=seconds, rows=(error_row(one.target_id, error),))
+                note = "ERROR"
             found.append((one, done.rows))
             bar.console.print(_table(one, done, note))
             bar.advance(task)
     return found
+
+
+def _run(one: Reproduction, context: Context, told: Context) -> Done:
+    begun_s = time.perf_counter()
+    rows = tuple(one.run(told))
+    return Done(digest=digest(one, context), seconds=time.perf_counter() - begun_s, rows=rows)
 
 
 def _bar(console: Console) -> Progress:

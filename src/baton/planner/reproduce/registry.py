@@ -48,17 +48,23 @@ def _order(target_id: str) -> tuple[int, str]:
 
 def _own() -> list[Reproduction]:
     names = sorted(one.name for one in pkgutil.iter_modules(reproduce.__path__))
-    modules = [
-        importlib.import_module(f"{reproduce.__name__}.{name}")
-        for name in names
-        if MODULE.match(name)
-    ]
-    found = []
-    for module in modules:
-        one = module.REPRODUCTION
-        assert isinstance(one, Reproduction), f"{module.__name__}.REPRODUCTION"
-        found.append(one)
-    return found
+    return [_of_module(name) for name in names if MODULE.match(name)]
+
+
+def _of_module(name: str) -> Reproduction:
+    """A module that is broken is a reproduction that fails, so that the others still run."""
+    path = f"{reproduce.__name__}.{name}"
+    try:
+        one = importlib.import_module(path).REPRODUCTION
+        assert isinstance(one, Reproduction), f"{path}.REPRODUCTION is none"
+        return one
+    except Exception as error:
+        problem = error
+
+    def run(context: Context) -> list[Row]:
+        raise problem
+
+    return Reproduction(target_id=name, title=f"{path} cannot be loaded", source=path, run=run)
 
 
 def _replayed() -> list[Reproduction]:

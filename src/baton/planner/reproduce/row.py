@@ -36,6 +36,19 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return "" if self.met is None else "met" if self.met else "NOT MET"
 
 
+def error_row(target_id: str, error: Exception) -> Row:
+    """Of a reproduction that could not be run: a miss that nothing explains."""
+    return Row(
+        target_id=target_id,
+        what="could not be run",
+        target="-",
+        tolerance="-",
+        measured=f"{type(error).__name__}: {error}",
+        interval="-",
+        met=False,
+    )
+
+
 def number_row(
     target_id: str,
     what: str,

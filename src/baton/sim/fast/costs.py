@@ -29,8 +29,11 @@ class CurvesCosts:
         transfer: TransferCost,
         overhead: StepOverhead | None = None,
         weight_nbytes: int = 0,
+        decode: "CurvesCosts | None" = None,
     ) -> None:
         self.curves = curves
+        self.decode = decode
+        """Of decode workers, where they are cut otherwise."""
         self.transfer = transfer
         self.overhead = overhead or StepOverhead(step_us=0.0, sequence_us=0.0)
         self.contention = Contention(

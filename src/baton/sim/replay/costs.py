@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from baton.core.ids import Role
 from baton.policy.phase_cost import PrefillRows
 from baton.policy.service_profile import Contention, StepOverhead, Subject, TransferCost
 
@@ -33,3 +34,9 @@ class Costs(Protocol):
     def step_us(self, prefills: Sequence[PrefillRows], visible_lengths: Sequence[int], /) -> float:
         """Engine time of one step; visible lengths count the current row."""
         ...
+
+
+def of_role(costs: Costs, role: Role) -> Costs:
+    """Of one worker: decode workers may be cut otherwise than the rest."""
+    decode: Costs | None = getattr(costs, "decode", None)
+    return decode if decode is not None and role is Role.DECODE else costs

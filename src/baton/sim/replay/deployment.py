@@ -7,13 +7,13 @@ import msgspec
 
 from baton.core import effects, events
 from baton.core.events import ChunkArrived, Event
-from baton.core.ids import Purpose
+from baton.core.ids import Purpose, Role
 from baton.core.messages import Envelope, Reserved
 from baton.nodes.context import ROUTER
 from baton.nodes.router import Router
 from baton.protocol.signing import HmacKey
 from baton.sim.replay.client import ReplayClient, ReplayCounts
-from baton.sim.replay.costs import Costs
+from baton.sim.replay.costs import Costs, of_role
 from baton.sim.replay.setup import ReplaySetup
 from baton.sim.replay.worker import ReplayWorker
 from baton.sim.timeline import Timeline
@@ -27,8 +27,11 @@ class ReplayDeployment:
         self.timeline = Timeline()
         self.model = setup.model(profile)
         self.key = HmacKey(ROUTER, b"a replayed deployment's one key")
+        decode = of_role(profile, Role.DECODE).transfer
         self.transfer_cost = msgspec.structs.replace(
-            profile.transfer, checksum=setup.transfer.checksum
+            profile.transfer,
+            checksum=setup.transfer.checksum,
+            bytes_per_us=min(profile.transfer.bytes_per_us, decode.bytes_per_us),
         )
         self.router = Router(setup.router, setup.transfer, setup.cache, signer=self.key)
         self._router_timer_us: int | None = None

@@ -59,6 +59,8 @@ class ReplaySetup(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int = 8192
     decode_block_size: int = 0
     """Tokens of a block of decode workers; 0: `worker.block_size`."""
+    decode_kv_nbytes: int = 0
+    """K/V pool of a decode worker; 0: `worker.kv_nbytes`."""
     vocab_size: int = 32_000
     """Prompts are drawn from so many tokens."""
     num_blocks: int = 0
@@ -101,6 +103,7 @@ class ReplaySetup(msgspec.Struct, frozen=True, kw_only=True):
             router=config.router,
             cache=config.cache,
             decode_block_size=config.cluster.decode_block_size,
+            decode_kv_nbytes=config.cluster.decode_kv_nbytes,
             max_model_len=max_model_len,
             seed=seed,
         )
@@ -137,10 +140,13 @@ class ReplaySetup(msgspec.Struct, frozen=True, kw_only=True):
         layout = self.layout(profile, role)
         most = self.worker.max_admitted + self.worker.max_reservations
         usable = (layout.num_blocks(self.max_model_len) + 1) * most
-        blocks = min(self.worker.kv_nbytes // layout.bytes_per_block, usable)
+        decode_nbytes = self.decode_kv_nbytes if role is Role.DECODE else 0
+        kv_nbytes = decode_nbytes or self.worker.kv_nbytes
+        blocks = min(kv_nbytes // layout.bytes_per_block, usable)
         if blocks < 2:
+            field = "cluster.decode_kv_nbytes" if decode_nbytes else "worker.kv_nbytes"
             raise ConfigError(
-                f"worker.kv_nbytes {self.worker.kv_nbytes} holds {blocks} blocks of "
+                f"{field} {kv_nbytes} holds {blocks} blocks of "
                 f"{layout.bytes_per_block} bytes; raise it to at least {2 * layout.bytes_per_block}"
             )
         return blocks

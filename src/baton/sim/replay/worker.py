@@ -13,7 +13,7 @@ from baton.nodes.context import ROUTER
 from baton.nodes.worker import Worker
 from baton.policy.phase_cost import PrefillRows
 from baton.sim.orders import perform
-from baton.sim.replay.costs import Costs
+from baton.sim.replay.costs import Costs, of_role
 from baton.sim.replay.engine import ReplayEngine
 from baton.sim.replay.plane import ReplayPlane
 from baton.sim.replay.tiers import ReplayTiers
@@ -31,7 +31,7 @@ class ReplayWorker:
     def __init__(
         self, deployment: ReplayDeployment, worker_id: str, ordinal: int, role: Role
     ) -> None:
-        setup, profile = deployment.setup, deployment.profile
+        setup, profile = deployment.setup, of_role(deployment.profile, role)
         self._deployment = deployment
         self._timeline = deployment.timeline
         self.worker_id, self._role = worker_id, role

@@ -13,12 +13,11 @@ from baton.errors import ConfigError
 from baton.goodput.attainment import judge
 from baton.goodput.percentiles import PERCENTILES
 from baton.goodput.record import Outcome, RequestRecord
-from baton.hardware.curves import StepCurves
 from baton.sim.fast.deployment import Delays, Deployment, Handoff, Topology, WorkerGroup
 from baton.sim.fast.result import End, FastResult, Floats
 from baton.sim.fast.run import Simulation
 from baton.sim.fast.workload import FastWorkload, pack
-from baton.sim.replay.costs import Costs
+from baton.sim.replay.costs import Costs, of_role
 from baton.sim.replay.setup import ReplaySetup
 from baton.sim.simulate.curves import curves_of
 from baton.sim.simulate.fitting import fitting
@@ -61,12 +60,11 @@ def _run(
 
 def deployment_of(setup: ReplaySetup, costs: Costs) -> Deployment:
     """The same workers, memory, policies and links; what a message costs becomes a delay."""
-    curves = curves_of(costs)
     delays, cost = setup.delays, costs.transfer
     layout = costs.subject.shape.layout
     return Deployment(
         groups=tuple(
-            _group(setup, costs, curves, role, len(list(equal)))
+            _group(setup, of_role(costs, role), role, len(list(equal)))
             for role, equal in groupby(setup.roles)
         ),
         handoff=Handoff(
@@ -76,7 +74,7 @@ def deployment_of(setup: ReplaySetup, costs: Costs) -> Deployment:
         ),
         topology=Topology(
             egress_bytes_per_us=cost.bytes_per_us,
-            ingress_bytes_per_us=cost.bytes_per_us,
+            ingress_bytes_per_us=of_role(costs, Role.DECODE).transfer.bytes_per_us,
             latency_us=cost.operation_us,
         ),
         route=setup.router.policy,
@@ -90,15 +88,13 @@ def deployment_of(setup: ReplaySetup, costs: Costs) -> Deployment:
     )
 
 
-def _group(
-    setup: ReplaySetup, costs: Costs, curves: StepCurves, role: Role, num_workers: int
-) -> WorkerGroup:
+def _group(setup: ReplaySetup, costs: Costs, role: Role, num_workers: int) -> WorkerGroup:
     layout = setup.layout(costs, role)
     return WorkerGroup(
         name=str(role),
         role=role,
         num_workers=num_workers,
-        curves=curves,
+        curves=curves_of(costs),
         kv_tokens=setup.pool_blocks(costs, role) * layout.block_size,
         block_size=layout.block_size,
         batch_policy=setup.worker.batch_policy,
@@ -148,6 +144,7 @@ def _report(
         virtual_s=result.duration_us / 1e6,
         num_events=result.num_events,
         attainment=judge(records_of(result), plan.targets) if plan.targets else None,
+        warnings=plan.warnings,
     )
 
 

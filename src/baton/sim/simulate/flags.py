@@ -8,6 +8,7 @@ from math import inf
 from typing import Any, get_args, get_type_hints
 
 from baton.config import RouterConfig
+from baton.core.ids import Role
 from baton.errors import ConfigError
 from baton.sim.fast.deployment import Failure
 from baton.workload.load import AUTO, FORMATS
@@ -20,8 +21,19 @@ _LEAST = {
     "prefill": (1, "workers, 1 or more"),
     "decode": (1, "workers, 1 or more"),
     "mixed": (1, "workers, 1 or more"),
+    "tp": (1, "GPUs of each stage of a worker, 1 or more"),
+    "pp": (1, "pipeline stages of a worker, 1 or more"),
+    "decode_tp": (1, "GPUs of each stage of a decode worker, 1 or more"),
+    "decode_pp": (1, "pipeline stages of a decode worker, 1 or more"),
     "seed": (0, "a whole number, 0 or more"),
 }
+_MOST = {
+    **dict.fromkeys(("prefill", "decode", "mixed"), 64),
+    **dict.fromkeys(("blocks", "cache_tokens", "decode_blocks", "max_output"), 10**12),
+    **dict.fromkeys(("max_model_len", "seed", "closed_loop"), 10**12),
+    "tick": 10**9,
+}
+"""Workers as a configuration has them; the others within whole numbers of 64 bits."""
 _ROUTE_KEY = "router.policy"
 US_PER_S = 1e6
 
@@ -32,12 +44,23 @@ def check_flags(flags: Mapping[str, Any]) -> None:
         value = flags[name]
         if value is not None and value < least:
             raise _refused(name, value, remedy)
+    for name, most in _MOST.items():
+        if flags[name] is not None and flags[name] > most:
+            raise _refused(name, flags[name], f"at most {most}")
     _check_sizes(flags)
     _check_choice("format", flags["format"], (AUTO, *FORMATS))
     _check_choice("route", flags["route"], ROUTES)
     _check_route_once(flags["route"], flags["overrides"] or [])
     _check_arrivals(flags)
     _check_attainment(flags["attainment"], flags["goodput"])
+
+
+def check_decode_cut(flags: Mapping[str, Any], roles: Sequence[Role]) -> None:
+    """Refuse a cut of decode workers where there are none."""
+    for name in ("decode_tp", "decode_pp"):
+        if flags[name] is not None and Role.DECODE not in roles:
+            remedy = "there are no decode workers; give --prefill and --decode, or --tp and --pp"
+            raise _refused(name, flags[name], remedy)
 
 
 def _refused(name: str, value: object, remedy: str) -> ConfigError:

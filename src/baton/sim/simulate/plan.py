@@ -92,6 +92,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """By the fast host instead of the production nodes."""
     failures: tuple[Failure, ...] = ()
     """Workers that die; only the fast host lets them."""
+    warnings: tuple[str, ...] = ()
+    """Of the machine, for the report."""
 
 
 def read_config(
@@ -129,6 +131,9 @@ class Simulated(NamedTuple):
     """Configuration that it stands on."""
     kv_tokens: int = 0
     """K/V that a worker holds; 0: what `worker.kv_nbytes` buys."""
+    decode_kv_tokens: int = 0
+    """K/V that a decode worker holds, if not the same."""
+    warnings: tuple[str, ...] = ()
 
 
 def costs_of(
@@ -147,8 +152,16 @@ def costs_of(
     if predicted is not None:
         if mfu is not None:
             raise ConfigError("--mfu belongs to --hardware; a predictor has its own efficiencies")
-        costs, name, kv_tokens = predicted_costs(predicted, bandwidth)
-        return Simulated(costs, name, PREDICTED_DEFAULTS, kv_tokens)
+        found = predicted_costs(predicted, bandwidth)
+        warnings = (found.warning,) if found.warning else ()
+        return Simulated(
+            found.costs,
+            found.name,
+            PREDICTED_DEFAULTS,
+            found.kv_tokens,
+            found.decode_kv_tokens,
+            warnings,
+        )
     if hardware is not None:
         chosen = machine(hardware, mfu=mfu, link_gbytes_per_s=bandwidth)
         text = f"{chosen.name}, MFU {chosen.mfu:g}, link {chosen.link_gbytes_per_s:g} GB/s"

@@ -1,6 +1,7 @@
 """A model on a system as something to simulate: any predictor's curves, memory and link."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -11,7 +12,6 @@ from baton.hardware.lookup import find_both
 from baton.hardware.model_shape import ModelShape
 from baton.hardware.parallel import Parallel
 from baton.hardware.predictor import choose_predictor
-from baton.hardware.system import System
 from baton.policy.service_profile import StepOverhead, TransferCost
 from baton.sim.fast.costs import CurvesCosts
 
@@ -22,39 +22,71 @@ MAX_GROUPS = 10
 _NBYTES = 2
 
 
+class PredictedCosts(NamedTuple):
+    """What a replay asks for, and what is said of it."""
+
+    costs: CurvesCosts
+    name: str
+    """For reports."""
+    kv_tokens: int
+    """That one worker holds."""
+    decode_kv_tokens: int
+    """That a decode worker holds."""
+    warning: str
+    """Where nothing was measured."""
+
+
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     """What `--model` and `--system` name, and how each worker is cut."""
 
     model: str
     system: str
     parallel: Parallel = Parallel()
+    decode_parallel: Parallel | None = None
+    """Of decode workers; None: as the others."""
     predictor: str | None = None
     data: Path | None = None
     utilization: float = 0.9
 
 
-def predicted_costs(asked: Predicted, bandwidth: float | None) -> tuple[CurvesCosts, str, int]:
-    """Costs, their name for reports, and the tokens of K/V that one worker holds.
+def predicted_costs(asked: Predicted, bandwidth: float | None) -> PredictedCosts:
+    """Costs, their name, and the tokens of K/V that one worker holds.
 
     `bandwidth` in GB/s of one worker to the others; by default what its GPUs have between nodes.
     """
     model, system = find_both(asked.model, asked.system, None)
     choice = choose_predictor(model, system, data=asked.data, name=asked.predictor)
-    instance = instance_of(
-        choice.predictor, model, system, asked.parallel, utilization=asked.utilization
-    )
     if bandwidth is not None and not 0 < bandwidth < float("inf"):
         raise ConfigError(f"--bandwidth {bandwidth:g}: GB/s, a finite number above 0")
-    link = bandwidth * GIGA if bandwidth else system.inter_bytes_per_s * asked.parallel.gpus
-    name = (
-        f"{model.name} on {system.name}, TP{asked.parallel.tp} PP{asked.parallel.pp}, "
-        f"link {link / GIGA:g} GB/s; {instance.curves.source}"
+
+    def cut(parallel: Parallel) -> tuple[Instance, float, str]:
+        instance = instance_of(
+            choice.predictor, model, system, parallel, utilization=asked.utilization
+        )
+        link = bandwidth * GIGA if bandwidth else system.inter_bytes_per_s * parallel.gpus
+        return instance, link, f"TP{parallel.tp} PP{parallel.pp}, link {link / GIGA:g} GB/s"
+
+    instance, link, text = cut(asked.parallel)
+    sources, decode, held = [instance.curves.source], None, instance.kv_tokens
+    if asked.decode_parallel is not None:
+        other, other_link, other_text = cut(asked.decode_parallel)
+        decode, held = _costs(model, other, other_link), other.kv_tokens
+        text += f", decode {other_text}"
+        sources += [other.curves.source]
+    return PredictedCosts(
+        costs=_costs(model, instance, link, decode),
+        name=f"{model.name} on {system.name}, {text}; {'; '.join(dict.fromkeys(sources))}",
+        kv_tokens=instance.kv_tokens,
+        decode_kv_tokens=held,
+        warning=choice.warning,
     )
-    return _costs(model, system, instance, link), name, instance.kv_tokens
 
 
 def _costs(
-    model: ModelShape, system: System, instance: Instance, link_bytes_per_s: float
+    model: ModelShape,
+    instance: Instance,
+    link_bytes_per_s: float,
+    decode: CurvesCosts | None = None,
 ) -> CurvesCosts:
     return CurvesCosts(
         instance.curves,
@@ -70,6 +102,7 @@ def _costs(
             step_us=instance.step_overhead_us, sequence_us=instance.sequence_overhead_us
         ),
         weight_nbytes=int(model.weight_nbytes),
+        decode=decode,
     )
 
 

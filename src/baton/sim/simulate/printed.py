@@ -21,6 +21,8 @@ def print_report(figures: Report, console: Console, wall_s: float) -> None:
     say(f"routes     {figures.policy}; configuration {figures.config_digest}")
     refused = "".join(f"; {num} {code}" for code, num in figures.failures.items())
     say(f"requests   {figures.num_completed} of {figures.num_requests} done{refused}")
+    for warning in figures.warnings:
+        say(f"WARNING    {warning}")
     num_too_large = figures.failures.get("too_large", 0)
     if num_too_large:
         say(

@@ -92,6 +92,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     virtual_s: float
     num_events: int
     attainment: Attainment | None = None
+    warnings: tuple[str, ...] = ()
+    """What the figures must not be read without."""
 
 
 def failures_of(records: Sequence[RequestRecord]) -> dict[str, int]:

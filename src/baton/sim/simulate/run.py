@@ -91,4 +91,5 @@ def _report(
         virtual_s=counts.duration_us / 1e6,
         num_events=counts.num_actions,
         attainment=judge(records, plan.targets) if plan.targets else None,
+        warnings=plan.warnings,
     )
