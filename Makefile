@@ -38,6 +38,7 @@ smoke: setup ## start `make serve`, get one streamed chat answer, stop
 
 docs: setup ## regenerate the generated parts of docs/
 	$(RUN)/python -m baton.protocol.diagrams docs/protocol.md
+	$(RUN)/python -m baton.core.remap.page docs/remap.md
 
 compare: setup ## replay prompts colocated and disaggregated and compare bit for bit
 	$(RUN)/baton compare --model $(MODEL) $(ARGS)

@@ -44,3 +44,11 @@ class RequestRejected(BatonError):
         self.param = param
         self.code = code
         self.retry_after_s = retry_after_s
+
+
+class RemapRefused(BatonError):
+    """Two caches between which no copy is exact; `name` is the first thing in the way."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(f"{name}: {message}")
+        self.name = name

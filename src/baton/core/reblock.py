@@ -1,12 +1,12 @@
 """Rows between pools whose blocks differ in size and in nothing else: which slots meet which."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import msgspec
 
 from baton.core.layout import KVLayout
 from baton.core.manifest import ChunkSpec, Grant
+from baton.core.remap.slots import SlotRun, shared_runs
 
 
 class Reblock(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,29 +23,10 @@ class Reblock(msgspec.Struct, frozen=True, kw_only=True):
     num_rows: int
 
 
-class SlotRun(NamedTuple):
-    """Neighbouring slots within one block on both sides; blocks count within the chunk."""
-
-    source_block: int
-    source_slot: int
-    destination_block: int
-    destination_slot: int
-    num_slots: int
-
-
 def slot_runs(reblock: Reblock) -> Iterator[SlotRun]:
     """The rows of a chunk in order, cut where a block of either side ends."""
-    row = 0
-    while row < reblock.num_rows:
-        source_block, source_slot = divmod(reblock.source_slot + row, reblock.source_block_size)
-        block, slot = divmod(row, reblock.destination_block_size)
-        num_slots = min(
-            reblock.source_block_size - source_slot,
-            reblock.destination_block_size - slot,
-            reblock.num_rows - row,
-        )
-        yield SlotRun(source_block, source_slot, block, slot, num_slots)
-        row += num_slots
+    sizes = reblock.source_block_size, reblock.source_slot, reblock.destination_block_size
+    return shared_runs(*sizes, 0, reblock.num_rows)
 
 
 def transform_defect(source: KVLayout, destination: KVLayout) -> str:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, get_args
 
 from baton.core.capability import Capability, Region, SignedCapability
 from baton.core.compatibility import COMPATIBILITY
+from baton.core.generated_page import render_page
 from baton.core.ids import Direction, Fence, Mode, Role, Schedule
 from baton.core.layout import AXIS_ORDER, DTYPE_NBYTES, KVLayout, ModelIdentity, ModelInfo
 from baton.core.machine import Table
@@ -72,7 +73,6 @@ VALUES: tuple[type, ...] = (
 ENUMS: tuple[type[StrEnum], ...] = (Direction, Schedule, Role, Mode)
 _SECTION = re.compile(r" \((?:specification )?0x[^)]*\)")
 """The code cites the specification that it implements; a reader of the page need not have it."""
-_PART = re.compile(r"(<!-- generated: ([\w -]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _ROUTE = re.compile(r"(.+?) to (.+?)[,:] (.+)", re.DOTALL)
 
 
@@ -196,11 +196,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 def render(page: str) -> str:
     """The page with every generated part renewed; each part must be there exactly once."""
-    names = [match.group(2) for match in _PART.finditer(page)]
-    _require(sorted(names) == sorted(PARTS), f"parts are {sorted(names)}, not {sorted(PARTS)}")
-    opened = page.count("<!-- generated:")
-    _require(opened == len(names) == page.count("<!-- end -->"), "a marker has no partner")
-    return _PART.sub(lambda match: f"{match[1]}{PARTS[match[2]]()}{match[4]}", page)
+    return render_page(page, PARTS, "docs/protocol.md")
 
 
 def _require(condition: bool, text: str) -> None:
