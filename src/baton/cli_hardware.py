@@ -7,6 +7,7 @@ import msgspec
 import typer
 
 from baton.cli_common import check_writable, console_for, data_folder
+from baton.output_file import write_file
 
 _PIPE_COLUMNS = 120
 
@@ -65,7 +66,7 @@ def _asked(flags: dict[str, Any], folder: Path | None) -> Any:
 
 def _write(path: Path | None, found: Any) -> None:
     if path is not None:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
+        write_file(path, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
 
 
 def register(app: typer.Typer) -> None:

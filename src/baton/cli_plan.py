@@ -20,6 +20,7 @@ from baton.cli_common import (
     word,
 )
 from baton.errors import ConfigError
+from baton.output_file import write_file
 
 if TYPE_CHECKING:
     from baton.planner.plan.inputs import Inputs
@@ -95,6 +96,8 @@ def plan(
     question = _question(flags)
     for path, flag in ((html_out, "--html"), (json_out, "--json")):
         check_writable(path, flag)
+    if html_out is not None and json_out is not None and html_out.resolve() == json_out.resolve():
+        raise ConfigError(f"--html {html_out}: --json is the same file; name two")
     check_folder_writable(out_dir, "--out-dir")
     _require(html_out, out_dir)
     inputs, found = _found(question, console)
@@ -210,7 +213,7 @@ def _write(
     out_dir: Path | None,
 ) -> None:
     if json_out is not None:
-        json_out.write_bytes(msgspec.json.format(msgspec.json.encode(found.result)) + b"\n")
+        write_file(json_out, msgspec.json.format(msgspec.json.encode(found.result)) + b"\n")
     if html_out is not None:
         from baton.bench.plan.page import write_plan_page
         from baton.planner.plan.explain import explain

@@ -241,3 +241,23 @@ def test_a_stage_wider_than_a_node_is_refused():
     pool = Pool(role=Role.MIXED, num_workers=1, parallel=Parallel(tp=16), kv_tokens=1)
     with pytest.raises(ConfigError, match="TP 16 needs a node with 16 GPUs; these have 8"):
         pack_stages((pool,), 8)
+
+
+def test_scripts_of_a_former_plan_go(tmp_path):
+    write_deployments(tmp_path, {"winner": colocated(workers=4)}, GPU)
+    place = tmp_path / "winner"
+    assert (place / "vllm-node-3.sh").exists()
+    (place / "notes.txt").write_text("mine")
+    write_deployments(tmp_path, {"winner": colocated(workers=1)}, GPU)
+    assert [one.name for one in place.glob("vllm-node-*.sh")] == ["vllm-node-0.sh"]
+    assert (place / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("pp", [1, 2])
+def test_splits_of_pipelines_carry_what_vllm_says_of_them(pp):
+    pools = tuple(
+        Pool(role=role, num_workers=1, parallel=Parallel(tp=2, pp=pp), kv_tokens=100_000)
+        for role in (Role.PREFILL, Role.DECODE)
+    )
+    files = deployment_files(Blueprint(pools=pools, stages=pack_stages(pools, 8)), GPU)
+    assert ("NIXL connector may refuse" in files["README.md"]) == (pp > 1)

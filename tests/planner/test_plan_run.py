@@ -217,7 +217,7 @@ def test_a_rate_is_judged_as_it_was_asked(tmp_path):
     assert all(arm.at.passes for arm in found.arms.values())
     lots = make_plan(profiled(tmp_path, rate_per_s=500.0)).result
     assert lots.verdict.outcome is Outcome.NOTHING
-    assert re.search(r"about \d+ GPUs of it would do", lots.verdict.sentence)
+    assert re.search(r"at most \d+ GPUs of it would do", lots.verdict.sentence)
 
 
 def test_runs_too_short_to_overload_anything_are_refused(tmp_path):

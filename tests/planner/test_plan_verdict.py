@@ -200,8 +200,8 @@ def test_a_rate_that_nothing_serves_names_the_clock_and_the_gpus_it_takes():
     assert found.outcome is Outcome.NOTHING and found.binding == "tpot"
     assert found.sentence == (
         "Nothing serves 40 requests/s within TTFT 500 ms and TPOT 30 ms (each clock by itself for "
-        "90% of the requests) on 8 GPUs: TPOT binds; closest is a pair with 16/s, and about "
-        "20 GPUs of it would do."
+        "90% of the requests) on 8 GPUs: TPOT binds; closest is a pair with 16/s, and at most "
+        "24 GPUs of it would do."
     )
 
 

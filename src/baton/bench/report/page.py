@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from baton.bench.report.figure import Figure
-from baton.errors import ConfigError
+from baton.output_file import write_file
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,11 +39,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_report(path: Path, title: str, headline: str, sections: Sequence[Section]) -> None:
     """Write the page. Raises ConfigError when the file cannot be written."""
-    text = render_report(title, headline, sections)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"report {path} cannot be written: {error.strerror}") from error
+    write_file(path, render_report(title, headline, sections).encode(), "report")
 
 
 def render_report(title: str, headline: str, sections: Sequence[Section]) -> str:

@@ -28,13 +28,18 @@ def deployment_files(blueprint: Blueprint, target: Target) -> dict[str, str]:
 def write_deployments(
     folder: Path, blueprints: Mapping[str, Blueprint], target: Target
 ) -> list[Path]:
-    """One folder for each name. Nothing is written unless every file could be made."""
+    """One folder for each name. Nothing is written unless every file could be made.
+
+    What a former plan left in these folders goes: its scripts would start workers of another one.
+    """
     texts = {name: deployment_files(blueprint, target) for name, blueprint in blueprints.items()}
     written = []
     try:
         for name, files in texts.items():
             place = folder / name
             place.mkdir(parents=True, exist_ok=True)
+            for old in place.glob("vllm-node-*.sh"):
+                old.unlink()
             for file, text in files.items():
                 path = place / file
                 path.write_text(text, encoding="utf-8")
@@ -43,6 +48,10 @@ def write_deployments(
     except OSError as error:
         raise ConfigError(f"--out-dir {folder}: cannot be written: {error.strerror}") from error
     return written
+
+
+def _has_pipelines(blueprint: Blueprint) -> bool:
+    return any(pool.parallel.pp > 1 for pool in blueprint.pools)
 
 
 def _readme(
@@ -61,6 +70,12 @@ def _readme(
             f"needs vLLM with NIXL (`pip install vllm=={VLLM_VERSION} nixl`)",
             "- `vllm-proxy.sh`: beside `proxy.py`, anywhere; clients speak to it on port 8000",
         ]
+    if not target.is_cpu and len(blueprint.pools) > 1 and _has_pipelines(blueprint):
+        lines.append(
+            "- vLLM's NIXL connector may refuse workers of several pipeline stages: by its issue "
+            "52913 and pull request 45880 it takes prefill stages when pushing, and no decode "
+            "stages; plan again with fewer GPUs to a worker, or serve this split otherwise"
+        )
     if not target.is_cpu and "/" not in target.model:
         lines.append(
             f"- {target.model!r} is the name that was planned with: plan with the id or the folder "

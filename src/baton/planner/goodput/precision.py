@@ -108,8 +108,8 @@ def check_enough(count: RequestCount, num_in_trace: int | None) -> None:
     """Refuse what the trace or the machine cannot give, with the number; None: it is resampled."""
     if num_in_trace is not None and count.per_seed > num_in_trace:
         raise ConfigError(
-            f"the trace is too short: it has {num_in_trace} requests, {count}; give a longer "
-            "trace, resample its lengths, or ask for a coarser precision"
+            f"the trace is too short: it has {num_in_trace} requests, {count}; give a longer one, "
+            f"or ask for {num_in_trace} requests at most: a rate that may be too high"
         )
     if count.per_seed > MAX_REQUESTS:
         raise ConfigError(

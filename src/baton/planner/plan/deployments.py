@@ -7,13 +7,15 @@ from baton.planner.deploy.write import write_deployments
 from baton.planner.plan.blueprints import blueprint_of
 from baton.planner.plan.inputs import Inputs
 from baton.planner.plan.run import Found
+from baton.planner.plan.verdict import Outcome
 
-WINNER, RUNNER_UP = "winner", "runner-up"
+WINNER, CLOSEST, RUNNER_UP = "winner", "closest", "runner-up"
 
 
 def write_arms(folder: Path, found: Found, inputs: Inputs) -> list[Path]:
-    """Folders `winner` and `runner-up`, as far as there are arms."""
-    arms = {WINNER: found.winner, RUNNER_UP: found.runner_up}
+    """Folders `winner` and `runner-up`, as far as there are arms; `closest` where nobody wins."""
+    is_lost = found.result.verdict.outcome is Outcome.NOTHING
+    arms = {CLOSEST if is_lost else WINNER: found.winner, RUNNER_UP: found.runner_up}
     blueprints = {name: blueprint_of(arm) for name, arm in arms.items() if arm is not None}
     return write_deployments(folder, blueprints, target_of(found, inputs))
 

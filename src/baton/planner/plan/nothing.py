@@ -47,12 +47,12 @@ def nothing_serves(
 ) -> Verdict:
     """The rate is too high for so many GPUs."""
     best = max(arms, key=lambda arm: arm.goodput_per_s)
-    needed = max(best.num_gpus + 1, math.ceil(rate_per_s / best.answer.per_gpu.value))
+    needed = best.num_gpus * max(2, math.ceil(rate_per_s / best.goodput_per_s))
     clock = best.answer.binding
     sentence = (
         f"Nothing serves {rate_per_s:g} requests/s within {asked} on {gpus} GPUs: "
         f"{CLOCKS[clock]} binds; closest is {best.text} with {per_s(best.goodput_per_s)}/s, and "
-        f"about {needed} GPUs of it would do."
+        f"at most {needed} GPUs of it would do."
     )
     return Verdict(outcome=Outcome.NOTHING, sentence=sentence, margin=margin, binding=clock)
 

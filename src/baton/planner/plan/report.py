@@ -22,6 +22,8 @@ from baton.planner.plan.verdict import binding_of
 BURSTY_CV = 1.3
 FULL = 0.9
 """Share of K/V memory above which preemptions are near."""
+FEW = 100
+"""Requests of a trace, too few to stand for a workload."""
 
 
 def arm_report(
@@ -103,6 +105,11 @@ def assemble(
 
 def _warnings(inputs: Inputs, draws: Draws, reports: Mapping[str, ArmReport]) -> list[str]:
     found = [inputs.choice.warning] if inputs.choice.warning else []
+    if len(inputs.workload) < FEW:
+        found.append(
+            f"the trace has {len(inputs.workload)} requests, and all that is simulated is drawn "
+            "from their lengths"
+        )
     fit = fit_of(inputs.workload, inputs.space)
     if fit.num_long:
         found.append(f"{fit}, and miss in every plan; {fit.remedy}")

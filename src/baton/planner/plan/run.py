@@ -82,8 +82,8 @@ def make_plan(inputs: Inputs, watch: Watch | None = None) -> Found:
     watch.stage(3, STAGES[3])
     ask = msgspec.structs.replace(ask, seeds=question.seeds)
     best = _chosen(searches, part, ask)
-    chosen = _fewest(best, searches, part, ask, parts.num)
-    rivals = _rivals(chosen, searches, parts.num, question.rate_per_s)
+    fewest = _fewest(best, searches, part, ask, parts.num)
+    rivals = _rivals(best, fewest, searches, parts.num)
     arms = _each(rivals, lambda some: _best_of(some, inputs, ask))
     at = _each(arms, lambda arm: _measured(arm, inputs, ask, draws))
     verdict = _judged(arms, at, inputs)
@@ -208,11 +208,13 @@ def _chosen(searches: _Searches, inputs: Inputs, ask: Ask) -> dict[str, Arm]:
 def _fewest(
     best: Mapping[str, Arm], searches: _Searches, inputs: Inputs, ask: Ask, num_parts: int
 ) -> dict[str, Arm]:
-    """Without a rate every part of the cluster; else as few parts, and GPUs of each, as serve it.
+    """As few parts of the cluster, and GPUs of each, as serve the rate that is asked for.
 
-    All of them where that is not enough.
+    Nothing without a rate, or where all of them are not enough.
     """
     rate, space, workload = inputs.question.rate_per_s, inputs.space, inputs.workload
+    if rate is None:
+        return {}
 
     def few(name: str, arm: Arm, part_per_s: float) -> Arm | None:
         if name == "colocated":
@@ -222,8 +224,7 @@ def _fewest(
 
     found = {}
     for name, arm in best.items():
-        found[name] = repeated_arm(arm, num_parts)
-        if rate is None or not arm.goodput_per_s > 0:
+        if not arm.goodput_per_s > 0:
             continue
         least = math.ceil(rate / arm.goodput_per_s)
         # Ranks are on the high side, so the parts that they promise to do may be one too few.
@@ -236,17 +237,18 @@ def _fewest(
 
 
 def _rivals(
-    chosen: Mapping[str, Arm], searches: _Searches, num_parts: int, rate_per_s: float | None
+    best: Mapping[str, Arm], fewest: Mapping[str, Arm], searches: _Searches, num_parts: int
 ) -> dict[str, list[Arm]]:
     """Those whose rank is too close to the best one's to tell them apart."""
-    if rate_per_s is not None:
-        return {name: [arm] for name, arm in chosen.items()}
     found = {}
-    for name, arm in chosen.items():
+    for name, arm in best.items():
+        if name in fewest:
+            found[name] = [fewest[name]]
+            continue
         arms = searches.colocated.arms if name == "colocated" else searches.split.arms
-        least = (1 - NEAR) * arm.goodput_per_s / num_parts
+        least = (1 - NEAR) * arm.goodput_per_s
         near = [one for one in arms if one.is_refined and one.goodput_per_s >= least > 0]
-        found[name] = [repeated_arm(one, num_parts) for one in near[:MOST_RIVALS]] or [arm]
+        found[name] = [repeated_arm(one, num_parts) for one in near[:MOST_RIVALS] or [arm]]
     return found
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from baton.errors import ConfigError
+from baton.output_file import output_file
 
 REQUIRED = ("backend", "model_path", "system", "mode", "isl", "osl")
 POOL_COLUMNS = ("tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
@@ -114,7 +115,10 @@ def write_table(path: Path, table: Table, predicted: list[tuple[str, str, str, s
     """The same rows with what was predicted, in `PREDICTED` order."""
     names = [name for name in table.names if name not in PREDICTED]
     opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "wt", newline="", encoding="utf-8") as file:
+    with (
+        output_file(path, "--out") as place,
+        opened(place, "wt", newline="", encoding="utf-8") as file,
+    ):
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*names, *PREDICTED])
         for row, values in zip(table.rows, predicted, strict=True):

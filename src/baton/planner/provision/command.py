@@ -9,6 +9,7 @@ from rich.progress import Progress as Bar
 
 from baton.errors import ConfigError
 from baton.goodput.slowdown import TBT, SlowdownTargets
+from baton.output_file import write_file
 from baton.planner.goodput.draws import Arrivals, Draws, Lengths
 from baton.planner.provision.answer import Answer
 from baton.planner.provision.catalogue import Choice, build_service
@@ -117,7 +118,7 @@ def provision_command(question: Question, console: Console, json_out: Path | Non
     for answer in answers:
         print_answer(answer, console)
     if json_out is not None:
-        json_out.write_bytes(msgspec.json.format(msgspec.json.encode(answers), indent=1) + b"\n")
+        write_file(json_out, msgspec.json.format(msgspec.json.encode(answers), indent=1) + b"\n")
     return 0 if all(answer.designs for answer in answers) else 1
 
 

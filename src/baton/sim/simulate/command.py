@@ -7,6 +7,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from baton.output_file import write_file
 from baton.sim.replay.costs import Costs
 from baton.sim.simulate.plan import Plan
 from baton.sim.simulate.printed import print_report
@@ -32,7 +33,7 @@ def simulate_command(
     print_report(simulated.report, console, time.perf_counter() - begun_s)
     if json_out is not None:
         text = msgspec.json.encode(simulated.report)
-        json_out.write_bytes(msgspec.json.format(text, indent=1) + b"\n")
+        write_file(json_out, msgspec.json.format(text, indent=1) + b"\n")
     if table_out is not None:
         write_table(table_out, simulated.columns())
     return 0

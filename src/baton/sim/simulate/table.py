@@ -7,6 +7,7 @@ from typing import Any
 
 from baton.errors import ConfigError
 from baton.goodput.record import RequestRecord
+from baton.output_file import output_file
 from baton.sim.fast.result import End, FastResult
 
 Columns = Mapping[str, Sequence[Any]]
@@ -28,9 +29,10 @@ def write_table(path: Path, columns: Columns) -> None:
         pyarrow = _pyarrow()
         from pyarrow import parquet
 
-        parquet.write_table(pyarrow.table(dict(columns)), path)
+        with output_file(path, "--table") as place:
+            parquet.write_table(pyarrow.table(dict(columns)), place)
         return
-    with path.open("w", newline="") as stream:
+    with output_file(path, "--table") as place, place.open("w", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
