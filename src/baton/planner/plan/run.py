@@ -239,16 +239,19 @@ def _fewest(
 def _rivals(
     best: Mapping[str, Arm], fewest: Mapping[str, Arm], searches: _Searches, num_parts: int
 ) -> dict[str, list[Arm]]:
-    """Those whose rank is too close to the best one's to tell them apart."""
+    """Those whose rank is too close to the best one's to tell them apart; where fewer GPUs do,
+    that alone."""
     found = {}
     for name, arm in best.items():
-        if name in fewest:
-            found[name] = [fewest[name]]
+        least_arm = fewest.get(name)
+        if least_arm is not None and least_arm.num_gpus < num_parts * arm.num_gpus:
+            found[name] = [least_arm]
             continue
         arms = searches.colocated.arms if name == "colocated" else searches.split.arms
         least = (1 - NEAR) * arm.goodput_per_s
         near = [one for one in arms if one.is_refined and one.goodput_per_s >= least > 0]
-        found[name] = [repeated_arm(one, num_parts) for one in near[:MOST_RIVALS] or [arm]]
+        rivals = [repeated_arm(one, num_parts) for one in near[:MOST_RIVALS] or [arm]]
+        found[name] = rivals if least_arm is None else [*rivals, least_arm]
     return found
 
 
