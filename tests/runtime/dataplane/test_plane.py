@@ -188,6 +188,7 @@ def test_idle_costs_no_cpu(pair):
     assert time.process_time() - before < 0.02
 
 
+@pytest.mark.slow
 def test_other_threads_run_during_a_large_put(workers):
     source, destination = workers("source", 64 * MIB), workers("destination", 64 * MIB)
     source.plane.connect(destination.descriptor)
