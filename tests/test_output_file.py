@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -57,3 +59,14 @@ def test_links_stay_links(tmp_path):
 def test_a_folder_that_is_gone_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"--out .*cannot be written: No such file"):
         write_file(tmp_path / "gone" / "a", b"", "--out")
+
+
+def test_the_standard_output_is_added_to_and_not_replaced(tmp_path):
+    code = (
+        "from pathlib import Path; from baton.output_file import write_file; "
+        "print('before', flush=True); write_file(Path('/dev/stdout'), b'json'); print('after')"
+    )
+    place = tmp_path / "out"
+    with place.open("a") as stream:
+        subprocess.run([sys.executable, "-c", code], stdout=stream, check=True)
+    assert place.exists() and "after" in place.read_text() and "json" in place.read_text()

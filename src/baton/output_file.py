@@ -13,10 +13,10 @@ from baton.errors import ConfigError
 def output_file(path: Path, flag: str) -> Iterator[Path]:
     """Where to write what belongs at `path`, which keeps what it held if that fails.
 
-    Devices and pipes are written as they are. Raises ConfigError, naming the flag, for a full disk
-    or a place that may no longer be written.
+    Devices, pipes and files in folders that take no new ones are written as they are. Raises
+    ConfigError, naming the flag, for a full disk or a place that may no longer be written.
     """
-    if path.exists() and not path.is_file():
+    if path.exists() and not _can_replace(path):
         with _refused(path, flag):
             yield path
         return
@@ -45,6 +45,12 @@ def _refused(path: Path, flag: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigError(f"{flag} {path} cannot be written: {error.strerror}") from error
+
+
+def _can_replace(path: Path) -> bool:
+    """Not what /dev/stdout leads to: others are writing it."""
+    is_device = path.absolute().parts[:2] == ("/", "dev")
+    return path.is_file() and not is_device and os.access(path.resolve().parent, os.W_OK)
 
 
 def _umask() -> int:
