@@ -42,6 +42,9 @@ ModelOption = Annotated[
     str | None, typer.Option("--model", help="smollm2, tiny, folder, GGUF or hub id")
 ]
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML configuration")]
+PlaneOption = Annotated[
+    str | None, typer.Option("--data-plane", help="what moves K/V: shm, nixl or auto")
+]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="section.key=value")]
 
 
@@ -54,6 +57,7 @@ def _load(
     mixed: int | None = None,
     host: str | None = None,
     port: int | None = None,
+    data_plane: str | None = None,
 ) -> BatonConfig:
     """Flags win over --set, which wins over the file."""
     chosen = list(overrides or [])
@@ -74,6 +78,8 @@ def _load(
         chosen.append(f"model.name={_quoted(model)}")
     if host is not None:
         chosen.append(f"gateway.host={_quoted(host)}")
+    if data_plane is not None:
+        chosen.append(f"transfer.data_plane={_quoted(data_plane)}")
     return load_config(config, chosen)
 
 
@@ -89,6 +95,7 @@ def serve(
     mixed: Annotated[int | None, typer.Option(help="colocated workers instead")] = None,
     host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
     port: Annotated[int | None, typer.Option(help="port; 0 takes a free one")] = None,
+    data_plane: PlaneOption = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
     trace_dir: Annotated[Path | None, typer.Option(help="write trace events here")] = None,
@@ -96,7 +103,9 @@ def serve(
     """Serve a model over the OpenAI API with prefill and decode on different workers."""
     from baton.runtime.serve import serve as run
 
-    loaded = _load(config, overrides, model, prefill, decode, mixed, host, port)
+    loaded = _load(
+        config, overrides, model, prefill, decode, mixed, host, port, data_plane=data_plane
+    )
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(run(loaded, _console, trace_dir))
 
@@ -112,13 +121,14 @@ def compare(
     ] = False,
     list_cases: Annotated[bool, typer.Option("--list", help="name the cases and stop")] = False,
     json_out: Annotated[Path | None, typer.Option("--json", help="write the result here")] = None,
+    data_plane: PlaneOption = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
 ) -> None:
     """Prove that disaggregated answers equal colocated ones, bit for bit; exit 1 if not."""
     from baton.bench.compare import command
 
-    loaded = _load(config, overrides, model)
+    loaded = _load(config, overrides, model, data_plane=data_plane)
     if list_cases:
         command.print_cases(loaded, _console)
         return
@@ -212,13 +222,14 @@ def chaos(
     only: Annotated[list[str] | None, typer.Option("--only", help="only this kind")] = None,
     pairs: Annotated[int, typer.Option(help="workers of each role")] = 2,
     json_out: Annotated[Path | None, typer.Option("--json", help="write the result here")] = None,
+    data_plane: PlaneOption = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
 ) -> None:
     """Inject faults into a real deployment under load and judge every answer; exit 1 if wrong."""
     from baton.bench.chaos.command import chaos_command
 
-    loaded = _load(config, overrides, model)
+    loaded = _load(config, overrides, model, data_plane=data_plane)
     check_writable(json_out)
     code = chaos_command(
         loaded,

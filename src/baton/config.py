@@ -10,6 +10,7 @@ import msgspec
 from baton.core.cache import Milestone
 from baton.core.digest import digest
 from baton.core.ids import Direction, PromptOrder, Role
+from baton.core.knob_bounds import check_bounds
 from baton.core.knobs import apply_override, convert_tree, require_finite
 from baton.errors import ConfigError
 
@@ -127,6 +128,10 @@ class TransferConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=
     capability_ttl_ms: int = 10_000
     """How long after its issue a transfer capability may be presented."""
     staging: Literal["auto", "always"] = "auto"
+    data_plane: Literal["shm", "nixl", "auto"] = "shm"
+    """shared memory of one host; NIXL (extra `nixl`), past it too; auto: nixl where installed."""
+    move_timeout_ms: int = 5_000
+    """nixl: a transfer without progress for so long fails; its blocks stay in quarantine."""
 
 
 class CacheConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -271,7 +276,7 @@ def load_config(path: Path | None = None, overrides: list[str] | None = None) ->
 def _validate(config: BatonConfig) -> None:
     require_finite(config, _LARGE_MEANS)
     _validate_cluster(config.cluster)
-    _validate_bounds(config)
+    check_bounds(config)
     worker = config.worker
     _require_block_size("worker.block_size", worker.block_size)
     if config.cluster.decode_block_size:
@@ -352,44 +357,6 @@ def _validate_cluster(cluster: ClusterConfig) -> None:
     )
     count = len(cluster.roles)
     _require(count <= 64, "cluster", f"{count} workers; at most 64 run on one host")
-
-
-def _validate_bounds(config: BatonConfig) -> None:
-    at_least_one = {
-        "worker": ("threads", "kv_nbytes", "max_batch_tokens", "max_num_seqs", "max_reservations"),
-        "transfer": ("chunk_nbytes", "credit_nbytes", "lease_ms", "retry_ms", "capability_ttl_ms"),
-        "router": (
-            "max_attempts",
-            "ttft_budget_ms",
-            "attempt_timeout_ms",
-            "max_waiting_requests",
-            "max_pending_tokens",
-            "heartbeat_ms",
-            "worker_timeout_ms",
-            "batch_timeout_ms",
-            "decode_stall_ms",
-            "balancing_threshold",
-        ),
-        "cache": ("copy_timeout_ms", "max_replicas"),
-        "gateway": ("max_body_nbytes", "max_n", "max_prompts"),
-    }
-    positive = {"gateway": ("body_timeout_s", "stream_stall_s"), "cluster": ("start_timeout_s",)}
-    not_negative = {
-        "worker": ("growth_tokens", "age_override_ms", "max_passed_over", "max_preemptions"),
-        "model": ("max_model_len",),
-        "cluster": ("decode_kv_nbytes",),
-        "router": ("ttft_slo_ms", "tpot_slo_ms"),
-        "cache": ("host_nbytes", "disk_nbytes", "max_copies", "replicate_hits"),
-    }
-    for table, least, remedy in (
-        (at_least_one, 1, "use 1 or more"),
-        (positive, 1e-9, "use a positive number"),
-        (not_negative, 0, "use 0 or more"),
-    ):
-        for section, names in table.items():
-            for name in names:
-                value = getattr(getattr(config, section), name)
-                _require(value >= least, f"{section}.{name}", f"{value} is too small; {remedy}")
 
 
 def _require(condition: bool, place: str, remedy: str) -> None:

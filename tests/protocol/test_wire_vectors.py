@@ -20,7 +20,7 @@ from baton.core.messages import Envelope, Welcome
 from baton.nodes.context import ROUTER
 from baton.nodes.decode_side import MAX_DONE_RETRIES
 from baton.runtime import channel
-from baton.runtime.dataplane import ArenaDescriptor, RegionDescriptor, notify
+from baton.runtime.dataplane import ArenaDescriptor, RegionDescriptor, ShmRegion, notify
 from baton.runtime.dataplane.checksum import checksum, copy_and_checksum
 from baton.runtime.dataplane.notify import Greeting, NotifyReceiver, NotifySender
 from baton.runtime.dataplane.plane import Finished, PlaneFault
@@ -133,14 +133,12 @@ def test_the_chunk_checksum_of_the_page_is_xxh3_of_its_bytes():
 
 
 def test_the_region_descriptor_of_the_page_is_the_one_that_it_says():
-    data = bytes.fromhex(block_after("A vector, 157 bytes")[0])
+    data = bytes.fromhex(block_after("A vector, 167 bytes")[0])
     name = "baton-1-2-3-d0-" + 32 * "0"
     arena = ArenaDescriptor(name=name, nbytes=65536, worker_id="d0", epoch=7)
-    region = RegionDescriptor(
-        arena=arena, offset=0, nbytes=65536, address="baton-1-00", token=TOKEN
-    )
+    region = ShmRegion(arena=arena, offset=0, nbytes=65536, address="baton-1-00", token=TOKEN)
     assert is_segment_name(name)
-    assert len(data) == 157
+    assert len(data) == 167
     assert msgspec.msgpack.encode(region) == data
     assert msgspec.msgpack.decode(data, type=RegionDescriptor) == region
 

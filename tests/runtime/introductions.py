@@ -5,7 +5,7 @@ import msgspec
 from baton.core.ids import Role
 from baton.core.layout import KVLayout, ModelIdentity, ModelInfo
 from baton.core.snapshot import WorkerInfo
-from baton.runtime.dataplane import ArenaDescriptor, RegionDescriptor
+from baton.runtime.dataplane import ArenaDescriptor, RegionDescriptor, ShmRegion
 
 LAYOUT = KVLayout(num_layers=2, num_kv_heads=1, head_dim=2, block_size=4)
 NUM_BLOCKS = 8
@@ -15,7 +15,7 @@ def true_region(worker_id: str, epoch: int) -> RegionDescriptor:
     """The descriptor of a region that has room for the pool."""
     nbytes = NUM_BLOCKS * LAYOUT.bytes_per_block
     arena = ArenaDescriptor(name="baton-none", nbytes=nbytes, worker_id=worker_id, epoch=epoch)
-    return RegionDescriptor(arena=arena, offset=0, nbytes=nbytes, address="none", token=b"t" * 16)
+    return ShmRegion(arena=arena, offset=0, nbytes=nbytes, address="none", token=b"t" * 16)
 
 
 def true_info(worker_id: str, epoch: int, endpoint: str, control_key: bytes = b"") -> WorkerInfo:

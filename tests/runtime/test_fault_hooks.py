@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+from baton.config import BatonConfig
 from baton.core.messages import PeerDown
 from baton.runtime.channel import ipc_endpoint
 from baton.runtime.dataplane import Arena, DigestOrder, Finished, PutOrder, Received, ShmDataPlane
@@ -81,7 +82,7 @@ async def test_faults_happen_while_their_gate_is_there(channel, tmp_path):
 def test_a_landed_chunk_is_changed_before_it_is_read_back():
     arenas = [Arena.create(name, NBYTES, epoch=1) for name in ("source", "destination")]
     source = ShmDataPlane()
-    destination = FaultyPlane(checksum=True, faults=FaultSpec(flip=1.0), place="destination 1")
+    destination = FaultyPlane(ShmDataPlane(), faults=FaultSpec(flip=1.0), place="destination 1")
     try:
         here, there = source.register(arenas[0]), destination.register(arenas[1])
         source.connect(there)
@@ -129,7 +130,7 @@ def _take(plane: ShmDataPlane, kind: type) -> list:
 
 async def test_without_a_fault_spec_there_is_no_hook(tmp_path):
     plain = open_channel("a", 1, ipc_endpoint(tmp_path, "a"), None, None)
-    plane = open_plane(True, None, "a 1")
+    plane = open_plane(BatonConfig(), None, "a 1")
     assert type(plain).__name__ == "ControlChannel" and type(plane) is ShmDataPlane
     plain.close()
     plane.close()
@@ -139,7 +140,7 @@ def test_a_slow_link_takes_its_time_and_a_diary_says_so(tmp_path):
     link, diary = tmp_path / "link", tmp_path / "diary"
     arenas = [Arena.create(name, NBYTES, epoch=1) for name in ("source", "destination")]
     spec = FaultSpec(link=str(link), diary=str(diary))
-    source = FaultyPlane(checksum=True, faults=spec, place="source 1")
+    source = open_plane(BatonConfig(), spec, "source 1")
     destination = ShmDataPlane()
     order = PutOrder(
         peer_id="destination",

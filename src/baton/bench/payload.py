@@ -18,21 +18,23 @@ import struct
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from typing import Literal
 
 import msgspec
 import numpy as np
 
-from baton.config import TransferConfig
+from baton.config import BatonConfig, TransferConfig
 from baton.runtime.dataplane import (
     Arena,
+    ArenaDescriptor,
     DigestOrder,
     Finished,
     PutOrder,
     Received,
     RegionDescriptor,
-    ShmDataPlane,
 )
 from baton.runtime.dataplane.checksum import copy_and_checksum
+from baton.runtime.dataplane.choice import choose_plane, create_arena
 
 MIB = 1 << 20
 CHUNK_NBYTES = TransferConfig().chunk_nbytes
@@ -69,21 +71,26 @@ class CorruptChunk(Exception):
 
 
 def measure_payload(
-    sizes: Sequence[int] = SIZES, *, checksum: bool = True, num_rounds: int = 5
+    sizes: Sequence[int] = SIZES,
+    *,
+    checksum: bool = True,
+    num_rounds: int = 5,
+    data_plane: Literal["shm", "nixl"] = "shm",
 ) -> list[PayloadRow]:
     """Measure handoffs of each of `sizes` bytes (multiples of 1 MiB); about 0.5 s per size."""
+    config = BatonConfig(transfer=TransferConfig(checksum=checksum, data_plane=data_plane))
     context = multiprocessing.get_context("spawn")
     cores = sorted(os.sched_getaffinity(0))
     ours, theirs = context.Pipe()
     credit, peer_credit = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     child = context.Process(
-        target=_destination, args=(theirs, peer_credit, cores[-1], checksum), daemon=True
+        target=_destination, args=(theirs, peer_credit, cores[-1], config), daemon=True
     )
     child.start()
     peer_credit.close()
     os.sched_setaffinity(0, {cores[0]})
     try:
-        source = _Source(ours, credit, checksum=checksum)
+        source = _Source(ours, credit, config)
         rows = [source.measure(nbytes, num_rounds) for nbytes in sizes]
         source.close()
         child.join(_TIMEOUT_S)
@@ -97,18 +104,21 @@ def measure_payload(
 class _Source:
     """The sending side: keeps as many chunks in flight as the credit window allows."""
 
-    def __init__(self, control: Connection, credit: socket.socket, *, checksum: bool) -> None:
+    def __init__(self, control: Connection, credit: socket.socket, config: BatonConfig) -> None:
         self._control = control
         self._credit = credit
-        self._checksum = checksum
-        self._arena = Arena.create("source", ARENA_NBYTES, epoch=1)
+        self._checksum = config.transfer.checksum
+        self._arena = create_arena(config, "source", ARENA_NBYTES, epoch=1)
         generator = np.random.default_rng(0)
         self._arena.buffer[:] = generator.integers(0, 256, ARENA_NBYTES, dtype=np.uint8)
-        self._plane = ShmDataPlane(checksum=checksum)
+        self._plane = choose_plane(config)
         control.send_bytes(msgspec.msgpack.encode(self._plane.register(self._arena)))
-        peer = msgspec.msgpack.decode(control.recv_bytes(), type=RegionDescriptor)
-        self._plane.connect(peer)
-        self._mirror = Arena.attach(peer.arena)
+        self._plane.connect(msgspec.msgpack.decode(control.recv_bytes(), type=RegionDescriptor))
+        arena = msgspec.msgpack.decode(control.recv_bytes(), type=ArenaDescriptor)
+        # Private memory cannot be mapped: then the plain copy stays within this process.
+        self._mirror = (
+            Arena.attach(arena) if arena.name else Arena.create_private("mirror", ARENA_NBYTES)
+        )
         control.recv_bytes()
         self._poller = select.poll()
         self._poller.register(self._plane.fileno(), select.POLLIN)
@@ -206,12 +216,16 @@ class _Source:
         return time.perf_counter() - started
 
 
-def _destination(control: Connection, credit: socket.socket, core: int, checksum: bool) -> None:
+def _destination(
+    control: Connection, credit: socket.socket, core: int, config: BatonConfig
+) -> None:
     """The receiving process: verify each chunk in place, then return its credit."""
     os.sched_setaffinity(0, {core})
-    arena = Arena.create("destination", ARENA_NBYTES, epoch=1)
-    plane = ShmDataPlane(checksum=checksum)
+    arena = create_arena(config, "destination", ARENA_NBYTES, epoch=1)
+    checksum = config.transfer.checksum
+    plane = choose_plane(config)
     control.send_bytes(msgspec.msgpack.encode(plane.register(arena)))
+    control.send_bytes(msgspec.msgpack.encode(arena.descriptor))
     plane.connect(msgspec.msgpack.decode(control.recv_bytes(), type=RegionDescriptor))
     control.send_bytes(b"ready")
     poller = select.poll()

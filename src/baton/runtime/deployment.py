@@ -16,6 +16,7 @@ import msgspec
 from baton.config import BatonConfig
 from baton.errors import BatonError, ConfigError
 from baton.runtime.cores import check_cores
+from baton.runtime.dataplane.choice import settle_plane
 from baton.runtime.descriptors import raise_descriptor_limit
 from baton.runtime.faults import FaultSpec
 from baton.runtime.lines import LINE_NBYTES_MAX, read_lines
@@ -119,6 +120,7 @@ async def deploy(
     Without `start_workers` the caller starts them, once what else may fail quickly has not.
     Faults are for chaos runs: `faults_of(worker_id, epoch)` is asked at the start of each life.
     """
+    config = settle_plane(config)
     check_cores(config)  # what cannot fit is refused before a model is fetched
     check_host(config)
     raise_descriptor_limit()

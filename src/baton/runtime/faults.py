@@ -15,21 +15,30 @@ from pathlib import Path
 
 import msgspec
 
+from baton.config import BatonConfig
 from baton.core.messages import Message
 from baton.runtime.channel import ControlChannel
 from baton.runtime.curve import CurveKeys
 from baton.runtime.dataplane import (
+    Arena,
     Completion,
+    DataPlane,
     DigestOrder,
+    PlaneStats,
     PutOrder,
     Quiesced,
+    Rates,
     Received,
-    ShmDataPlane,
+    RegionDescriptor,
 )
+from baton.runtime.dataplane.arena import Bytes
+from baton.runtime.dataplane.choice import choose_plane
 from baton.runtime.dataplane.pace import SlowLink
 from baton.runtime.diary import PlaneDiary
 
 _ARENA_LIMIT_NBYTES = 4096
+_HEADROOM_NBYTES = 1 << 20
+"""Less than an arena, and enough to say what is wrong."""
 
 
 class FaultSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,23 +127,32 @@ class FaultyChannel(ControlChannel):
             super().send(peer_id, message)
 
 
-class FaultyPlane(ShmDataPlane):
+class FaultyPlane:
     """A data plane in whose region a byte of a landed chunk may change before it is read back.
 
-    It may also be slow, and it may write down what it does.
+    It stands before the plane that does the work, and may write down what that does.
     """
 
-    def __init__(self, *, checksum: bool, faults: FaultSpec, place: str) -> None:
-        super().__init__(checksum=checksum, pace=SlowLink(faults.link) if faults.link else None)
+    def __init__(self, plane: DataPlane, *, faults: FaultSpec, place: str) -> None:
+        self._plane = plane
+        self._region: Bytes | None = None
         self._diary = PlaneDiary(faults.diary) if faults.diary else None
         self.num_flips = 0
         self._faults = faults
         self._chance = random.Random(f"plane {faults.seed} {place}")
         self._marked: dict[int, set[int]] = {}
 
+    def register(
+        self, arena: Arena, offset: int = 0, nbytes: int | None = None
+    ) -> RegionDescriptor:
+        """See DataPlane.register."""
+        descriptor = self._plane.register(arena, offset, nbytes)
+        self._region = arena.buffer[offset : offset + descriptor.nbytes]
+        return descriptor
+
     def poll(self) -> list[Completion]:
         """See DataPlane.poll."""
-        completions = super().poll()
+        completions = self._plane.poll()
         for completion in completions:
             if self._diary is not None:
                 self._diary.ended(completion)
@@ -152,7 +170,7 @@ class FaultyPlane(ShmDataPlane):
         if order.chunk_id in chunks:
             chunks.discard(order.chunk_id)
             self._flip(order)
-        handle = super().digest(order)
+        handle = self._plane.digest(order)
         if self._diary is not None:
             self._diary.summing(handle)
         return handle
@@ -161,17 +179,46 @@ class FaultyPlane(ShmDataPlane):
         """See DataPlane.put."""
         if self._diary is not None:
             self._diary.ordered(order)
-        return super().put(order)
+        return self._plane.put(order)
+
+    def connect(self, descriptor: RegionDescriptor) -> None:
+        """See DataPlane.connect."""
+        self._plane.connect(descriptor)
+
+    def disconnect(self, worker_id: str, epoch: int) -> None:
+        """See DataPlane.disconnect."""
+        self._plane.disconnect(worker_id, epoch)
+
+    def cancel(self, reservation_id: int) -> None:
+        """See DataPlane.cancel."""
+        self._plane.cancel(reservation_id)
+
+    def fileno(self) -> int:
+        """See DataPlane.fileno."""
+        return self._plane.fileno()
+
+    def rates(self) -> Rates:
+        """See DataPlane.rates."""
+        return self._plane.rates()
+
+    def calibrate(self) -> Rates:
+        """See DataPlane.calibrate."""
+        return self._plane.calibrate()
+
+    def stats(self) -> PlaneStats:
+        """See DataPlane.stats."""
+        return self._plane.stats()
 
     def close(self) -> None:
         """See DataPlane.close."""
-        super().close()
+        self._plane.close()
+        self._region = None
         if self._diary is not None:
             self._diary.close()
             self._diary = None
 
     def _flip(self, order: DigestOrder) -> None:
-        region = self._transfer.region
+        region = self._region
         assert region is not None, "register comes before the first order"
         offset, nbytes = self._chance.choice(order.runs)
         region[offset + self._chance.randrange(nbytes)] ^= 1 << self._chance.randrange(8)
@@ -187,11 +234,11 @@ def open_channel(
     return FaultyChannel(process_id, epoch, endpoint, keys, faults=faults)
 
 
-def open_plane(checksum: bool, faults: FaultSpec | None, place: str) -> ShmDataPlane:
+def open_plane(config: BatonConfig, faults: FaultSpec | None, place: str) -> DataPlane:
     """The data plane of a worker, with its faults if it has any."""
-    if faults is None:
-        return ShmDataPlane(checksum=checksum)
-    return FaultyPlane(checksum=checksum, faults=faults, place=place)
+    pace = SlowLink(faults.link) if faults is not None and faults.link else None
+    plane = choose_plane(config, pace)
+    return plane if faults is None else FaultyPlane(plane, faults=faults, place=place)
 
 
 def death_in_load(faults: FaultSpec | None, worker_id: str) -> Callable[[], None]:
@@ -208,8 +255,21 @@ def death_in_load(faults: FaultSpec | None, worker_id: str) -> Callable[[], None
     return die
 
 
-def limit_arena(faults: FaultSpec | None) -> None:
-    """Let the next arena fail, by a limit on this process's files, if the faults say so."""
-    if faults is not None and faults.fail_arena:
-        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (_ARENA_LIMIT_NBYTES, hard))
+def limit_arena(faults: FaultSpec | None, config: BatonConfig) -> None:
+    """Let the next arena fail, by a limit of this process, if the faults say so.
+
+    A segment is a file; private memory is part of the address space.
+    """
+    if faults is None or not faults.fail_arena:
+        return
+    if config.transfer.data_plane == "nixl":
+        kind, limit_nbytes = resource.RLIMIT_AS, _address_space_nbytes() + _HEADROOM_NBYTES
+    else:
+        kind, limit_nbytes = resource.RLIMIT_FSIZE, _ARENA_LIMIT_NBYTES
+    _, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (limit_nbytes, hard))
+
+
+def _address_space_nbytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * resource.getpagesize()

@@ -5,7 +5,7 @@ import msgspec
 from baton.core.snapshot import WorkerInfo
 from baton.errors import RemoteProtocolError
 from baton.nodes.context import ROUTER
-from baton.runtime.dataplane import RegionDescriptor
+from baton.runtime.dataplane import RegionDescriptor, ShmRegion
 
 
 def check_introduction(info: WorkerInfo, *, control: str) -> RegionDescriptor:
@@ -26,10 +26,9 @@ def check_introduction(info: WorkerInfo, *, control: str) -> RegionDescriptor:
             "cluster.control on every worker"
         )
     region = _decoded(who, info.region)
-    arena = region.arena
-    if (arena.worker_id, arena.epoch) != (info.worker_id, info.epoch):
+    if (region.worker_id, region.epoch) != (info.worker_id, info.epoch):
         raise RemoteProtocolError(
-            f"the region of {who} is that of {arena.worker_id} epoch {arena.epoch}; a worker "
+            f"the region of {who} is that of {region.worker_id} epoch {region.epoch}; a worker "
             "offers its own memory only"
         )
     needed = info.num_blocks * info.model.layout.bytes_per_block
@@ -38,12 +37,17 @@ def check_introduction(info: WorkerInfo, *, control: str) -> RegionDescriptor:
             f"the region of {who} has {region.nbytes} bytes, which is no room for its "
             f"num_blocks {info.num_blocks} of {info.model.layout.bytes_per_block} bytes each"
         )
-    if region.offset < 0 or region.offset + region.nbytes > arena.nbytes:
+    if isinstance(region, ShmRegion):
+        _require_inside(who, region)
+    return region
+
+
+def _require_inside(who: str, region: ShmRegion) -> None:
+    if region.offset < 0 or region.offset + region.nbytes > region.arena.nbytes:
         raise RemoteProtocolError(
             f"the region of {who} leaves its arena: {region.nbytes} bytes at {region.offset} of "
-            f"{arena.nbytes}"
+            f"{region.arena.nbytes}"
         )
-    return region
 
 
 def _decoded(who: str, region: bytes) -> RegionDescriptor:

@@ -11,6 +11,7 @@ from rich.live import Live
 from baton import __version__
 from baton.config import BatonConfig
 from baton.core.units import shown_nbytes
+from baton.runtime.dataplane.choice import settle_plane
 from baton.runtime.deployment import Deployment, deploy
 from baton.runtime.front import open_front
 from baton.runtime.progress import StartProgress
@@ -39,7 +40,12 @@ async def serve(config: BatonConfig, console: Console, trace_dir: Path | None = 
 
 
 async def _run(config: BatonConfig, console: Console, trace_dir: Path | None) -> None:
-    console.print(f"baton {__version__}, configuration {config.digest}", highlight=False)
+    config = settle_plane(config)
+    console.print(
+        f"baton {__version__}, configuration {config.digest}, K/V moves by "
+        f"{config.transfer.data_plane}",
+        highlight=False,
+    )
     with StartProgress(console) as progress:
         model = f"model {config.model.name}"
 

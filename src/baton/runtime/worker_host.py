@@ -30,7 +30,7 @@ from baton.nodes.context import ROUTER
 from baton.nodes.worker import Worker
 from baton.runtime.chunk_cost import LoopTime
 from baton.runtime.clock import now_us
-from baton.runtime.dataplane import Arena
+from baton.runtime.dataplane.choice import create_arena
 from baton.runtime.descriptors import DescriptorReserve
 from baton.runtime.engine_thread import EngineThread
 from baton.runtime.faults import FaultyPlane, open_channel, open_plane
@@ -66,13 +66,13 @@ class WorkerHost:
         self._trace = TraceLog(spec.worker_id, spec.trace_path)
         self._loop = asyncio.get_running_loop()
         arena_nbytes = num_blocks * self._layout.bytes_per_block
-        self._arena = Arena.create(spec.worker_id, arena_nbytes, epoch=spec.epoch)
+        self._arena = create_arena(spec.config, spec.worker_id, arena_nbytes, spec.epoch)
         staging = self._bind_pool(self._arena.buffer[:arena_nbytes].data)
         self._tiers = WorkerTiers.open(
             spec, engine.info, self._arena.buffer, num_blocks, staging, self._feed, self._fail
         )
         place = f"{spec.worker_id} {spec.epoch}"
-        self._plane = open_plane(spec.config.transfer.checksum, spec.faults, place)
+        self._plane = open_plane(spec.config, spec.faults, place)
         self._region = self._plane.register(self._arena)
         self._channel = open_channel(
             spec.worker_id, spec.epoch, spec.endpoint, spec.control_keys, spec.faults
@@ -322,6 +322,7 @@ class WorkerHost:
             "plane_refused_connections": stats.refused_connections,
             "plane_orders": stats.orders,
             "plane_runs": stats.runs,
+            **{f"plane_orders_{lane}": count for lane, count in stats.lanes.items()},
         }
 
 

@@ -42,7 +42,7 @@ async def _serve(spec: WorkerSpec) -> int:
     engine = _load(spec)
     num_blocks = num_pool_blocks(engine, spec)
     _bound_context(engine, num_blocks)
-    limit_arena(spec.faults)
+    limit_arena(spec.faults, spec.config)
     host = WorkerHost(spec, engine, num_blocks)
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), _on_stdin, host)

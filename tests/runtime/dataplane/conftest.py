@@ -6,16 +6,22 @@ import pytest
 
 from baton.runtime.dataplane import RegionDescriptor, sweep_orphans
 
-from .harness import MIB, RemotePeer, Worker
+from .harness import KINDS, MIB, RemotePeer, Worker
+
+
+@pytest.fixture(params=KINDS)
+def kind(request) -> str:
+    """Which data plane; a module of tests of one overrides this."""
+    return request.param
 
 
 @pytest.fixture
-def workers() -> Iterator[Callable[..., Worker]]:
+def workers(kind) -> Iterator[Callable[..., Worker]]:
     """A factory of workers that are closed at the end."""
     made: list[Worker] = []
 
     def make(*args, **kwargs) -> Worker:
-        made.append(Worker(*args, **kwargs))
+        made.append(Worker(*args, kind=kind, **kwargs))
         return made[-1]
 
     yield make
@@ -33,12 +39,12 @@ def pair(workers) -> tuple[Worker, Worker]:
 
 
 @pytest.fixture
-def remote() -> Iterator[Callable[..., RemotePeer]]:
+def remote(kind) -> Iterator[Callable[..., RemotePeer]]:
     """A factory of remote peers that are killed, and their segments swept, at the end."""
     made: list[RemotePeer] = []
 
     def make(known: RegionDescriptor, nbytes: int = 64 * MIB) -> RemotePeer:
-        made.append(RemotePeer(known, nbytes))
+        made.append(RemotePeer(known, nbytes, kind))
         return made[-1]
 
     yield make

@@ -8,15 +8,27 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
 import msgspec
+import pytest
 
 from baton.runtime.dataplane import (
     Arena,
     Completion,
+    DataPlane,
     PutOrder,
     RegionDescriptor,
     ShmDataPlane,
 )
+from baton.runtime.dataplane.nixl import NixlDataPlane, is_installed
 
+KINDS = [
+    "shm",
+    pytest.param(
+        "nixl",
+        marks=pytest.mark.skipif(
+            not is_installed(), reason="NIXL is not installed: pip install 'kvbaton[nixl]'"
+        ),
+    ),
+]
 KIB = 1 << 10
 MIB = 1 << 20
 
@@ -30,12 +42,13 @@ class Worker:
         nbytes: int = 4 * MIB,
         *,
         epoch: int = 1,
-        notify_timeout_ms: int = 300,
+        timeout_ms: int = 300,
         checksum: bool = True,
+        kind: str = "shm",
     ) -> None:
         self.worker_id = worker_id
         self.arena = Arena.create(worker_id, nbytes, epoch=epoch)
-        self.plane = ShmDataPlane(checksum=checksum, notify_timeout_ms=notify_timeout_ms)
+        self.plane = open_plane(kind, checksum, timeout_ms)
         self.descriptor = self.plane.register(self.arena)
 
     def wait(self, enough: Callable[[list[Completion]], bool], timeout_s: float = 5.0):
@@ -58,11 +71,18 @@ class Worker:
         self.arena.close()
 
 
+def open_plane(kind: str, checksum: bool = True, timeout_ms: int = 300) -> DataPlane:
+    """A plane; `timeout_ms` is its limit for a peer that does not answer."""
+    if kind == "nixl":
+        return NixlDataPlane(checksum=checksum, move_timeout_ms=timeout_ms)
+    return ShmDataPlane(checksum=checksum, notify_timeout_ms=timeout_ms)
+
+
 def order(peer: RegionDescriptor, runs, *, chunk_id=1, reservation_id=1, direction="write"):
     """A put to `peer`."""
     return PutOrder(
-        peer_id=peer.arena.worker_id,
-        peer_epoch=peer.arena.epoch,
+        peer_id=peer.worker_id,
+        peer_epoch=peer.epoch,
         reservation_id=reservation_id,
         chunk_id=chunk_id,
         direction=direction,
@@ -73,11 +93,11 @@ def order(peer: RegionDescriptor, runs, *, chunk_id=1, reservation_id=1, directi
 class RemotePeer:
     """A worker in a process of its own, that does nothing but hold its arena and socket."""
 
-    def __init__(self, known: RegionDescriptor, nbytes: int) -> None:
+    def __init__(self, known: RegionDescriptor, nbytes: int, kind: str = "shm") -> None:
         context = multiprocessing.get_context("spawn")
         self._control, theirs = context.Pipe()
         self.process: SpawnProcess = context.Process(
-            target=_hold, args=(theirs, msgspec.msgpack.encode(known), nbytes), daemon=True
+            target=_hold, args=(theirs, msgspec.msgpack.encode(known), nbytes, kind), daemon=True
         )
         self.process.start()
         theirs.close()
@@ -90,8 +110,8 @@ class RemotePeer:
         self._control.close()
 
 
-def _hold(control: Connection, known: bytes, nbytes: int) -> None:
-    worker = Worker("remote", nbytes, epoch=7)
+def _hold(control: Connection, known: bytes, nbytes: int, kind: str) -> None:
+    worker = Worker("remote", nbytes, epoch=7, kind=kind)
     worker.plane.connect(msgspec.msgpack.decode(known, type=RegionDescriptor))
     control.send_bytes(msgspec.msgpack.encode(worker.descriptor))
     control.recv_bytes()

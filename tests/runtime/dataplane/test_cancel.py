@@ -12,6 +12,12 @@ from baton.runtime.dataplane.ledger import Ledger
 from .harness import KIB, MIB, order
 
 
+@pytest.fixture
+def kind() -> str:
+    """The gate is in the thread that copies itself."""
+    return "shm"
+
+
 class Gate:
     """Holds the transfer thread before the piece numbered `hold` of the first put."""
 

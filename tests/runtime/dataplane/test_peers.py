@@ -20,7 +20,7 @@ def _mapped(name: str) -> bool:
     return name in Path("/proc/self/maps").read_text()
 
 
-def test_a_peer_killed_mid_stream_is_an_error_and_its_mapping_goes(workers, remote):
+def test_a_peer_killed_mid_stream_is_an_error_and_its_mapping_goes(workers, remote, kind):
     source = workers("source", 64 * MIB)
     peer = remote(source.descriptor)
     source.plane.connect(peer.descriptor)
@@ -34,6 +34,8 @@ def test_a_peer_killed_mid_stream_is_an_error_and_its_mapping_goes(workers, remo
     ends += source.take(21 - len(ends))
     assert next(end for end in ends if end.chunk_id == 99).error is PlaneFault.PEER_GONE
     assert all(end.error in (None, PlaneFault.PEER_GONE) for end in ends)
+    if kind == "nixl":
+        return  # it maps nothing, and finds out with the first order
     deadline = time.monotonic() + 2
     while _mapped(peer.descriptor.arena.name) and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -53,8 +55,8 @@ def test_a_dead_peer_is_noticed_without_a_disconnect(workers, remote):
     assert end.error is PlaneFault.PEER_GONE
 
 
-def test_a_frozen_peer_ends_in_a_deadline_and_delays_nobody(workers, remote):
-    source, other = workers("source", notify_timeout_ms=600), workers("other")
+def test_a_frozen_peer_ends_in_a_deadline_and_delays_nobody(workers, remote, kind):
+    source, other = workers("source", timeout_ms=600), workers("other")
     peer = remote(source.descriptor, MIB)
     source.plane.connect(peer.descriptor)
     source.plane.connect(other.descriptor)
@@ -69,7 +71,8 @@ def test_a_frozen_peer_ends_in_a_deadline_and_delays_nobody(workers, remote):
         ends += source.plane.poll()
         if sent > 200:
             time.sleep(0.002)
-    assert {end.error for end in ends if end.error} == {PlaneFault.NOTIFY_TIMEOUT}
+    fault = PlaneFault.TIMEOUT if kind == "nixl" else PlaneFault.NOTIFY_TIMEOUT
+    assert {end.error for end in ends if end.error} == {fault}
     started = time.monotonic()
     source.plane.put(order(other.descriptor, ((0, 0, 64),), reservation_id=2))
     other.take(1)
@@ -95,7 +98,9 @@ def test_a_restart_under_a_new_epoch_fences_the_old_life(workers):
     assert not old.arena.buffer.any()
 
 
-def test_unknown_senders_wrong_tokens_and_noise_are_dropped(workers):
+def test_unknown_senders_wrong_tokens_and_noise_are_dropped(workers, kind):
+    if kind == "nixl":
+        pytest.skip("its notes do not come by socket; see test_nixl_notes.py")
     destination, stranger = workers("destination"), workers("stranger")
     stranger.plane.connect(destination.descriptor)
     stranger.plane.put(order(destination.descriptor, ((0, 0, 64),)))

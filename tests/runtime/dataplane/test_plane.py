@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from baton.errors import LocalProtocolError, RemoteProtocolError
-from baton.runtime.dataplane import Arena, DigestOrder, Finished, PlaneFault, Received, ShmDataPlane
+from baton.runtime.dataplane import Arena, DigestOrder, Finished, PlaneFault, Received
 from baton.runtime.dataplane.checksum import checksum
 
-from .harness import KIB, MIB, order
+from .harness import KIB, MIB, open_plane, order
 
 RANDOM = np.random.default_rng(0)
 
@@ -120,9 +120,9 @@ def test_a_digest_out_of_bounds_is_an_error(pair):
     assert source.take(1)[0].error is PlaneFault.OUT_OF_BOUNDS
 
 
-def test_offsets_count_from_the_registered_part(workers):
+def test_offsets_count_from_the_registered_part(workers, kind):
     source = workers("source")
-    arena, plane = Arena.create("part", 64 * KIB), ShmDataPlane()
+    arena, plane = Arena.create("part", 64 * KIB), open_plane(kind)
     try:
         peer = plane.register(arena, offset=16 * KIB, nbytes=16 * KIB)
         source.plane.connect(peer)
@@ -180,12 +180,15 @@ async def test_the_doorbell_wakes_an_event_loop(pair):
     assert isinstance(got[0], Received)
 
 
-def test_idle_costs_no_cpu(pair):
+def test_idle_costs_no_cpu(pair, kind):
+    if kind == "nixl":
+        time.sleep(1.1)  # until its naps are long
     for worker in pair:
         worker.plane.poll()
     before = time.process_time()
     time.sleep(0.5)
-    assert time.process_time() - before < 0.02
+    # NIXL has nothing to wait on, so its thread looks by itself: 3 % of a core at most.
+    assert time.process_time() - before < (0.5 * len(pair) * 0.03 if kind == "nixl" else 0.02)
 
 
 @pytest.mark.slow

@@ -6,12 +6,15 @@ from baton.runtime.dataplane.plane import (
     DataPlane,
     DigestOrder,
     Finished,
+    NixlRegion,
     PlaneFault,
+    PlaneStats,
     PutOrder,
     Quiesced,
     Rates,
     Received,
     RegionDescriptor,
+    ShmRegion,
 )
 from baton.runtime.dataplane.segments import sweep_orphans
 from baton.runtime.dataplane.shm_plane import ShmDataPlane
@@ -23,12 +26,15 @@ __all__ = [
     "DataPlane",
     "DigestOrder",
     "Finished",
+    "NixlRegion",
     "PlaneFault",
+    "PlaneStats",
     "PutOrder",
     "Quiesced",
     "Rates",
     "Received",
     "RegionDescriptor",
     "ShmDataPlane",
+    "ShmRegion",
     "sweep_orphans",
 ]

@@ -1,9 +1,11 @@
-"""One shared-memory segment per worker: the owner creates and unlinks it, peers only map it.
+"""One arena per worker: a segment that peers map, or private memory that an engine reaches.
 
-The segment is opened by path and not by `multiprocessing.shared_memory`, whose resource tracker
-unlinks a segment when a process that merely attached exits (Python 3.11).
+A segment's owner creates and unlinks it, peers only map it. It is opened by path and not by
+`multiprocessing.shared_memory`, whose resource tracker unlinks a segment when a process that
+merely attached exits (Python 3.11).
 """
 
+import contextlib
 import mmap
 import os
 import weakref
@@ -25,6 +27,7 @@ class ArenaDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     """What a process on this host needs to map an arena; `nbytes` is the whole segment."""
 
     name: str
+    """Of the segment; empty for private memory, which nobody can map."""
     nbytes: int
     worker_id: str
     epoch: int
@@ -71,6 +74,28 @@ class Arena:
             os.close(handle)
         descriptor = ArenaDescriptor(name=name, nbytes=nbytes, worker_id=worker_id, epoch=epoch)
         return cls(descriptor, mapping, owner=True)
+
+    @classmethod
+    def create_private(
+        cls, worker_id: str, nbytes: int, *, epoch: int = 0, field: str = "worker.kv_nbytes"
+    ) -> Self:
+        """An arena in memory of this process alone, in huge pages where the kernel grants them.
+
+        Reaching another process's memory costs the kernel a look-up for each page: with small ones
+        a copy through it takes half as long again (measured). Raises ConfigError without memory.
+        """
+        nbytes = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        try:
+            mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{field}: no memory for an arena of {nbytes / MIB:.0f} MiB: {error}; lower it"
+            ) from error
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+        np.frombuffer(mapping, dtype=np.uint8)[:: mmap.PAGESIZE] = 0  # allocate now, not later
+        descriptor = ArenaDescriptor(name="", nbytes=nbytes, worker_id=worker_id, epoch=epoch)
+        return cls(descriptor, mapping, owner=False)
 
     @classmethod
     def attach(cls, descriptor: ArenaDescriptor) -> Self:

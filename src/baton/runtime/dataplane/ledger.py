@@ -1,7 +1,8 @@
 """Which orders are queued, running or parked, so that every handle ends exactly once.
 
 One lock guards it all. Decisions that must not interleave with a cancel (start, notify, finish)
-are made under it; bytes are moved outside of it.
+are made under it; bytes are moved outside of it. Where an engine cannot be stopped, an order may
+end while its bytes still move: it lingers, and its reservation is not quiet before it has settled.
 """
 
 import itertools
@@ -18,6 +19,7 @@ from baton.runtime.dataplane.plane import (
     PlaneFault,
     PutOrder,
     Quiesced,
+    Received,
 )
 
 Order = PutOrder | DigestOrder
@@ -30,21 +32,27 @@ wake costs a switch in the middle of the stream. The last end of a burst always 
 
 
 class Ledger:
-    """State of the orders of one plane with one transfer thread; holds at most `capacity`."""
+    """State of the orders of one plane with one transfer thread; holds at most `capacity`.
+
+    The thread may run several orders at once, where an engine moves them while it looks on.
+    """
 
     def __init__(self, capacity: int) -> None:
         self.doorbell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         """Readable once `take` should be called."""
-        self.stop: PlaneFault | None = None
-        """Set while the running order has to end early; read between pieces without the lock."""
         self._capacity = capacity
         self._lock = threading.Lock()
         self._handles = itertools.count(1)
         self._queued: dict[int, Order] = {}
         self._parked: dict[int, tuple[Order, Finished]] = {}
-        self._running: tuple[int, Order] | None = None
+        self._running: dict[int, Order] = {}
+        self._stops: dict[int, PlaneFault] = {}
+        """Running orders that have to end early, and why."""
+        self._lingering: dict[int, int] = {}
+        """Ended orders whose bytes may still move, with their reservations."""
         self._cancelled: OrderedDict[int, None] = OrderedDict()
-        self._quiesce_running = False
+        self._quiescing: set[int] = set()
+        """Cancelled reservations that are not quiet yet."""
         self._closed = False
         self._completions: deque[Completion] = deque()
         self._rung = False
@@ -67,33 +75,50 @@ class Ledger:
             return handle
 
     def start(self, handle: int) -> Order | None:
-        """Make a queued order the running one; None when it has ended meanwhile."""
+        """Make a queued order a running one; None when it has ended meanwhile."""
         with self._lock:
-            assert self._running is None, "one transfer thread runs one order"
             order = self._queued.pop(handle, None)
             if order is not None:
-                self._running = (handle, order)
-                self.stop = None
+                self._running[handle] = order
             return order
+
+    def peek(self, handle: int) -> Order | None:
+        """A queued order, without starting it."""
+        return self._queued.get(handle)
+
+    def stop_of(self, handle: int) -> PlaneFault | None:
+        """Why a running order has to end early, if it has; asked between pieces, without a lock."""
+        return self._stops.get(handle)
 
     def park_running(self, finished: Finished) -> bool:
         """Set the moved order aside until its notification is sent; False when it was stopped."""
         with self._lock:
-            assert self._running is not None
-            handle, order = self._running
-            if self.stop is not None:
-                self._end_running(failed(handle, order, self.stop))
+            stop = self._stops.get(finished.handle)
+            if stop is not None:
+                self._end_running(failed(finished.handle, self._running[finished.handle], stop))
                 return False
-            self._running = None
-            self._parked[handle] = (order, finished)
+            self._parked[finished.handle] = (self._running.pop(finished.handle), finished)
             if not self._queued:
                 self._ring()
             return True
 
     def finish_running(self, finished: Finished) -> None:
-        """End the running order; a stop that arrived too late to matter leaves it successful."""
+        """End a running order; a stop that arrived too late to matter leaves it successful."""
         with self._lock:
             self._end_running(finished)
+
+    def linger(self, handle: int, fault: PlaneFault, detail: str = "") -> None:
+        """End a running order whose bytes may still move; `settle` follows when they cannot."""
+        with self._lock:
+            order = self._running.pop(handle)
+            self._stops.pop(handle, None)
+            self._lingering[handle] = order.reservation_id
+            self._report(failed(handle, order, fault, detail))
+
+    def settle(self, handle: int) -> None:
+        """Nothing of a lingering order moves any more."""
+        with self._lock:
+            self._try_quiesce(self._lingering.pop(handle))
 
     def notify_parked(self, handles: Sequence[int], send: Callable[[list[Finished]], bool]) -> bool:
         """Call `send`, which must not block, for those of `handles` that are still parked.
@@ -130,13 +155,9 @@ class Ledger:
             self._cancelled[reservation_id] = None
             if len(self._cancelled) > REMEMBERED_CANCELS:
                 self._cancelled.popitem(last=False)
-            running = self._drop(
-                lambda order: order.reservation_id == reservation_id, PlaneFault.CANCELLED
-            )
-            if running:
-                self._quiesce_running = True
-            else:
-                self._report(Quiesced(reservation_id=reservation_id))
+            self._drop(lambda order: order.reservation_id == reservation_id, PlaneFault.CANCELLED)
+            self._quiescing.add(reservation_id)
+            self._try_quiesce(reservation_id)
 
     def fail_peer(self, worker_id: str, epoch: int) -> None:
         """End every order to one life of a peer."""
@@ -156,11 +177,17 @@ class Ledger:
             self._drop(lambda order: True, PlaneFault.CLOSED)
 
     def abandon(self) -> None:
-        """Close, and end the running order as well: the thread that ran it is gone."""
+        """Close, and end the running orders as well: the thread that ran them is gone."""
         self.close()
         with self._lock:
-            if self._running is not None:
-                self._end_running(failed(*self._running, PlaneFault.CLOSED))
+            for handle, order in list(self._running.items()):
+                self._end_running(failed(handle, order, PlaneFault.CLOSED))
+            self._ring()
+
+    def receive(self, received: Sequence[Received]) -> None:
+        """Report chunks that peers have written here."""
+        with self._lock:
+            self._completions.extend(received)
             self._ring()
 
     def take(self) -> list[Completion]:
@@ -179,27 +206,30 @@ class Ledger:
             doorbell, self.doorbell = self.doorbell, -1
         os.close(doorbell)
 
-    def _drop(self, matches: Callable[[Order], bool], fault: PlaneFault) -> bool:
-        """End what is queued or parked and matches; stop and return True if it is running."""
+    def _drop(self, matches: Callable[[Order], bool], fault: PlaneFault) -> None:
+        """End what is queued or parked and matches; stop what is running."""
         for handle in [handle for handle, order in self._queued.items() if matches(order)]:
             self._end(handle, self._queued.pop(handle), fault)
         for handle in [handle for handle, (order, _) in self._parked.items() if matches(order)]:
             self._end(handle, self._parked.pop(handle)[0], fault)
         self._ring()
-        if self._running is None or not matches(self._running[1]):
-            return False
-        self.stop = self.stop or fault
-        return True
+        for handle, order in self._running.items():
+            if matches(order):
+                self._stops.setdefault(handle, fault)
 
     def _end_running(self, finished: Finished) -> None:
-        assert self._running is not None
-        assert self._running[0] == finished.handle
-        self._running = None
+        del self._running[finished.handle]
+        self._stops.pop(finished.handle, None)
         self._report(finished)
-        if self._quiesce_running:
-            self._quiesce_running = False
-            self._report(Quiesced(reservation_id=finished.reservation_id))
-        self.stop = None
+        self._try_quiesce(finished.reservation_id)
+
+    def _try_quiesce(self, reservation_id: int) -> None:
+        if reservation_id not in self._quiescing or reservation_id in self._lingering.values():
+            return
+        if any(order.reservation_id == reservation_id for order in self._running.values()):
+            return
+        self._quiescing.remove(reservation_id)
+        self._report(Quiesced(reservation_id=reservation_id))
 
     def _end(self, handle: int, order: Order, fault: PlaneFault) -> None:
         self._report(failed(handle, order, fault))

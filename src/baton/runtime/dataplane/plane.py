@@ -21,10 +21,13 @@ class PlaneFault(StrEnum):
     OUT_OF_BOUNDS = "out of bounds"
     NOTIFY_TIMEOUT = "notify timeout"
     CLOSED = "plane closed"
+    TIMEOUT = "timeout"
+    """Bytes may still move: until a `Quiesced` of the reservation nobody knows what lies there."""
+    ENGINE = "engine failed"
 
 
-class RegionDescriptor(msgspec.Struct, frozen=True, kw_only=True):
-    """What a peer needs to reach a registered region; carried by the control channel.
+class ShmRegion(msgspec.Struct, frozen=True, kw_only=True, tag_field="plane", tag="shm"):
+    """What a peer on this host needs to map a registered region.
 
     Remote offsets of orders count from `offset`. `token` proves to the owner that a notification
     comes from a process that was given this descriptor, so it must not be logged.
@@ -35,6 +38,38 @@ class RegionDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     nbytes: int
     address: str
     token: bytes
+
+    @property
+    def worker_id(self) -> str:
+        """Whose region it is."""
+        return self.arena.worker_id
+
+    @property
+    def epoch(self) -> int:
+        """Which life of that worker."""
+        return self.arena.epoch
+
+
+class NixlRegion(msgspec.Struct, frozen=True, kw_only=True, tag_field="plane", tag="nixl"):
+    """What a peer needs to reach a registered region through NIXL, from wherever it is.
+
+    `metadata` gives rights to the memory, and `token` those to notify: neither may be logged.
+    """
+
+    worker_id: str
+    epoch: int
+    host: str
+    """Equal for all processes under one kernel; a lane through its memory is expected then."""
+    agent: str
+    address: int
+    """Of the first byte, in the owner's process."""
+    nbytes: int
+    metadata: bytes
+    token: bytes
+
+
+RegionDescriptor = ShmRegion | NixlRegion
+"""What a peer needs to reach a registered region; carried by the control channel only."""
 
 
 class PutOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +136,21 @@ class Quiesced(msgspec.Struct, frozen=True, kw_only=True):
 Completion = Finished | Received | Quiesced
 
 
+class PlaneStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts since the start."""
+
+    dropped_notifications: int
+    """From workers or epochs that are not connected here; 0 in a healthy deployment."""
+    refused_connections: int
+    """Wrong user, wrong token, or too many; 0 in a healthy deployment."""
+    orders: int
+    """Puts of this side: writes of a push, reads of a pull."""
+    runs: int
+    """Contiguous stretches that they copied."""
+    lanes: dict[str, int] = {}
+    """Of the orders, how many by each way that was really taken, where an engine chooses it."""
+
+
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
     """Measured constants of the plane, for the cost model."""
 
@@ -124,7 +174,8 @@ class DataPlane(Protocol):
     def connect(self, descriptor: RegionDescriptor) -> None:
         """Map a peer's region and accept its notifications; replaces an older epoch of the peer.
 
-        Raises RemoteProtocolError when the peer is gone or the epoch is older than the known one.
+        Raises RemoteProtocolError when the peer is gone, the epoch is older than the known one, or
+        the region is one of another kind of plane.
         """
 
     def disconnect(self, worker_id: str, epoch: int) -> None:
@@ -150,6 +201,12 @@ class DataPlane(Protocol):
 
     def rates(self) -> Rates:
         """Moving averages of bandwidth and per-put overhead."""
+
+    def calibrate(self) -> Rates:
+        """Measure the rates with a small copy in private memory; about 10 ms, before serving."""
+
+    def stats(self) -> PlaneStats:
+        """What was moved and what was refused."""
 
     def close(self) -> None:
         """End every order and release every peer. The arena stays with its owner."""

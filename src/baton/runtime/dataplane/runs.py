@@ -44,3 +44,20 @@ def local_views(region: Bytes, runs: Iterable[Run]) -> list[Bytes]:
 def remote_views(region: Bytes, runs: Iterable[Run]) -> list[Bytes]:
     """Views of the remote side of `runs`."""
     return [region[remote : remote + nbytes] for _, remote, nbytes in runs]
+
+
+def cut(runs: Iterable[Run], limit_nbytes: int) -> list[list[Run]]:
+    """Cut runs into pieces of at most `limit_nbytes`, in order; small runs share one."""
+    pieces: list[list[Run]] = []
+    room = 0
+    for local, remote, nbytes in runs:
+        done = 0
+        while done < nbytes:
+            if not room:
+                pieces.append([])
+                room = limit_nbytes
+            part = min(room, nbytes - done)
+            pieces[-1].append((local + done, remote + done, part))
+            done += part
+            room -= part
+    return pieces

@@ -3,37 +3,25 @@
 import select
 import threading
 
-import msgspec
-
 from baton.errors import LocalProtocolError, RemoteProtocolError
 from baton.runtime.dataplane.arena import Arena
 from baton.runtime.dataplane.ledger import Ledger
 from baton.runtime.dataplane.meter import Meter
 from baton.runtime.dataplane.notify import Greeting, NotifyReceiver, NotifySender
 from baton.runtime.dataplane.pace import Pace
+from baton.runtime.dataplane.peers import other_plane, require_newer
 from baton.runtime.dataplane.plane import (
     Completion,
     DigestOrder,
+    PlaneStats,
     PutOrder,
     Rates,
     RegionDescriptor,
+    ShmRegion,
 )
 from baton.runtime.dataplane.transfer import Peer, TransferThread
 
 _CAPACITY = 8192
-
-
-class PlaneStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts since the start."""
-
-    dropped_notifications: int
-    """From workers or epochs that are not connected here; 0 in a healthy deployment."""
-    refused_connections: int
-    """Wrong user, wrong token, or too many; 0 in a healthy deployment."""
-    orders: int
-    """Puts of this side: writes of a push, reads of a pull."""
-    runs: int
-    """Contiguous stretches that they copied."""
 
 
 class ShmDataPlane:
@@ -54,7 +42,7 @@ class ShmDataPlane:
         self._lock = threading.Lock()
         self._connecting = threading.Lock()
         self._peers: dict[str, Peer] = {}
-        self._descriptor: RegionDescriptor | None = None
+        self._descriptor: ShmRegion | None = None
         self._closed = False
         self._epoll = select.epoll()
         self._receiver = NotifyReceiver(self._epoll)
@@ -70,9 +58,7 @@ class ShmDataPlane:
             pace=pace,
         )
 
-    def register(
-        self, arena: Arena, offset: int = 0, nbytes: int | None = None
-    ) -> RegionDescriptor:
+    def register(self, arena: Arena, offset: int = 0, nbytes: int | None = None) -> ShmRegion:
         """See `DataPlane.register`. Raises LocalProtocolError for a part outside of the arena."""
         if nbytes is None:
             nbytes = arena.nbytes - offset
@@ -81,7 +67,7 @@ class ShmDataPlane:
         if offset < 0 or nbytes < 1 or offset + nbytes > arena.nbytes:
             raise LocalProtocolError(f"{nbytes} bytes at {offset} leave an arena of {arena.nbytes}")
         self._transfer.region = arena.buffer[offset : offset + nbytes]
-        self._descriptor = RegionDescriptor(
+        self._descriptor = ShmRegion(
             arena=arena.descriptor,
             offset=offset,
             nbytes=nbytes,
@@ -92,6 +78,8 @@ class ShmDataPlane:
 
     def connect(self, descriptor: RegionDescriptor) -> None:
         """See `DataPlane.connect`. Mapping takes about 0.1 s per GiB, so keep it off the loop."""
+        if not isinstance(descriptor, ShmRegion):
+            raise other_plane(descriptor, "shm")
         with self._connecting:
             self._connect(descriptor)
 
@@ -165,18 +153,15 @@ class ShmDataPlane:
         self._epoll.close()
         self._ledger.close_doorbell()
 
-    def _connect(self, descriptor: RegionDescriptor) -> None:
+    def _connect(self, descriptor: ShmRegion) -> None:
         own = self._own().arena
         greeting = Greeting(descriptor.token, own.worker_id, own.epoch)
-        worker_id, epoch = descriptor.arena.worker_id, descriptor.arena.epoch
+        worker_id = descriptor.arena.worker_id
         known = self._peers.get(worker_id)
         if known is not None and known.descriptor == descriptor:
             return
-        if known is not None and known.descriptor.arena.epoch >= epoch:
-            raise RemoteProtocolError(
-                f"{worker_id} epoch {epoch} is older than, or another life of, the connected "
-                f"epoch {known.descriptor.arena.epoch}"
-            )
+        if known is not None:
+            require_newer(descriptor, known.descriptor.epoch)
         if descriptor.offset + descriptor.nbytes > descriptor.arena.nbytes or descriptor.offset < 0:
             raise RemoteProtocolError(f"the region of {worker_id} leaves its arena")
         arena = Arena.attach(descriptor.arena)
@@ -190,7 +175,7 @@ class ShmDataPlane:
         with self._lock:
             self._peers[worker_id] = peer
 
-    def _own(self) -> RegionDescriptor:
+    def _own(self) -> ShmRegion:
         if self._descriptor is None:
             raise LocalProtocolError("register the own region first")
         return self._descriptor

@@ -22,7 +22,7 @@ from baton.runtime.dataplane.plane import (
     Finished,
     PlaneFault,
     PutOrder,
-    RegionDescriptor,
+    ShmRegion,
 )
 from baton.runtime.dataplane.runs import coalesce, fault_in, local_views, remote_views
 
@@ -38,7 +38,7 @@ _BACKOFF_MAX_S = 0.02
 class Peer:
     """One life of a connected peer: its mapped region and the way to notify it."""
 
-    def __init__(self, descriptor: RegionDescriptor, arena: Arena, sender: NotifySender) -> None:
+    def __init__(self, descriptor: ShmRegion, arena: Arena, sender: NotifySender) -> None:
         self.descriptor = descriptor
         self.sender = sender
         self.parked: deque[tuple[int, float]] = deque()
@@ -84,6 +84,7 @@ class TransferThread:
         self._wakes: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._retired: deque[Peer] = deque()
         self._waiting: set[Peer] = set()
+        self._running = 0
         self._thread = threading.Thread(target=self._main, name="baton-transfer", daemon=True)
         self._thread.start()
 
@@ -131,6 +132,7 @@ class TransferThread:
         order = self._ledger.start(handle)
         if order is None:
             return
+        self._running = handle
         if isinstance(order, DigestOrder):
             self._ledger.finish_running(self._digest(handle, order))
             return
@@ -158,7 +160,7 @@ class TransferThread:
         runs = coalesce(runs)
         value = checksum(local_views(region, runs), self._stopped)
         if value is None:
-            return failed(handle, order, self._ledger.stop or PlaneFault.CANCELLED)
+            return failed(handle, order, self._ledger.stop_of(handle) or PlaneFault.CANCELLED)
         duration_us = 1e6 * (time.perf_counter() - started)
         return _succeeded(handle, order, sum(run[2] for run in runs), value, duration_us)
 
@@ -180,7 +182,8 @@ class TransferThread:
             self._pace(sum(run[2] for run in runs), copy_started, self._stopped)
         copy_us = 1e6 * (time.perf_counter() - copy_started)
         if value is None:
-            return failed(handle, order, self._ledger.stop or PlaneFault.CANCELLED), copy_us
+            fault = self._ledger.stop_of(handle) or PlaneFault.CANCELLED
+            return failed(handle, order, fault), copy_us
         nbytes = sum(nbytes for _, _, nbytes in runs)
         return _succeeded(handle, order, nbytes, value, copy_us), copy_us
 
@@ -220,7 +223,7 @@ class TransferThread:
         return progress
 
     def _stopped(self) -> bool:
-        return self._ledger.stop is not None
+        return self._ledger.stop_of(self._running) is not None
 
     def _own_region(self) -> Bytes:
         assert self.region is not None, "register comes before the first order"
