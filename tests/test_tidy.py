@@ -29,6 +29,7 @@ HOSTS = {
     "workload": {"runtime", "sim", "planner", "engine", "nodes", "bench", "cli"},
     "hardware": {"runtime", "sim", "planner", "engine", "nodes", "bench", "cli"},
     "planner": {"runtime", "engine", "bench", "cli"},
+    "integrations": {"sim", "planner", "engine", "bench", "cli"},
 }
 """What a host must not import of ours."""
 IMPURE = {

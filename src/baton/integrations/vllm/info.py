@@ -1,0 +1,54 @@
+"""What a connector says of itself: who it is, in which life, and what its cache looks like."""
+
+import msgspec
+
+from baton.core.capability import Region
+from baton.core.layout import KVLayout, ModelIdentity
+from baton.integrations.vllm.support import SupportFacts
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One life of a connector and where it listens. Part of what a ticket's signature binds."""
+
+    worker_id: str
+    epoch: int
+    endpoints: tuple[str, ...]
+    """Control endpoint of each tensor-parallel rank, in rank order: `tcp://host:port`."""
+
+
+class ConnectorInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to a status question; what a gateway needs to mint tickets for this connector."""
+
+    member: Member
+    role: str
+    """kv_producer, kv_consumer or kv_both, as vLLM calls them."""
+    num_blocks: int
+    """Of the K/V cache of one rank."""
+    max_model_len: int
+    layout: KVLayout
+    """Of one rank: its own layers and heads."""
+    identity: ModelIdentity
+    facts: SupportFacts
+    rank: int = 0
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The whole cache of this life; a grant names the exact part."""
+        return (
+            Region(
+                worker_id=self.member.worker_id,
+                worker_epoch=self.member.epoch,
+                block_start=0,
+                num_blocks=self.num_blocks,
+            ),
+        )
+
+    @property
+    def can_send(self) -> bool:
+        """Whether it may be a source."""
+        return self.role in ("kv_producer", "kv_both")
+
+    @property
+    def can_receive(self) -> bool:
+        """Whether it may be a destination."""
+        return self.role in ("kv_consumer", "kv_both")
