@@ -14,6 +14,7 @@ from baton.config import load_config
 from baton.protocol.signing import Ed25519Signer
 from baton.runtime.deployment import Deployment, deploy
 from baton.runtime.front import open_front
+from baton.runtime.launch import LocalLauncher
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 
@@ -109,7 +110,11 @@ async def test_rights_are_enforced_and_no_key_signature_or_nonce_is_written_anyw
     ):
         await deployment.wait_ready(60)
         await provoke(deployment, client)
-        specs = [deployment.supervisor._spec(worker) for worker in deployment.supervisor.workers]
+        supervisor, launcher = deployment.supervisor, LocalLauncher(config, Path("model"))
+        specs = [
+            supervisor._spec(worker, await launcher.take_site(worker.ordinal))
+            for worker in supervisor.workers
+        ]
         pages = [(await client.get(path)).content for path in ("/metrics", "/version", "/ready")]
         pages += [msgspec.json.encode(deployment.router.status()), deployment.router.metrics()]
         pages += [msgspec.json.encode(spec) for spec in specs]

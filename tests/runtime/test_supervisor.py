@@ -11,6 +11,7 @@ import pytest
 from baton.config import load_config
 from baton.runtime.channel import ControlChannel, ipc_endpoint
 from baton.runtime.issuer_key import mint_signer, published
+from baton.runtime.launch import LocalLauncher
 from baton.runtime.lines import LINE_NBYTES_MAX, read_lines
 from baton.runtime.router_door import RouterDoor
 from baton.runtime.supervisor import Supervisor
@@ -45,9 +46,10 @@ async def supervise(tmp_path, monkeypatch):
         path.write_text(f"#!/bin/sh\n{program}\n")
         os.chmod(path, 0o700)
         monkeypatch.setattr(sys, "executable", str(path))
+        config = load_config(None, ["model.name=tiny"])
         supervisor = Supervisor(
-            load_config(None, ["model.name=tiny"]),
-            Path("nowhere"),
+            config,
+            LocalLauncher(config, Path("nowhere")),
             tmp_path,
             on_lost,
             door=RouterDoor(endpoint=inbox.endpoint, key=b"", admit=inbox.admit),

@@ -19,6 +19,7 @@ from baton.runtime.cores import check_cores
 from baton.runtime.dataplane.choice import settle_plane
 from baton.runtime.descriptors import raise_descriptor_limit
 from baton.runtime.faults import FaultSpec
+from baton.runtime.launch import LocalLauncher
 from baton.runtime.lines import LINE_NBYTES_MAX, read_lines
 from baton.runtime.preflight import check_host
 from baton.runtime.router_host import RouterHost
@@ -132,7 +133,7 @@ async def deploy(
     router = RouterHost(config, runtime_dir, trace_dir, faults=router_faults)
     supervisor = Supervisor(
         config,
-        model_path,
+        LocalLauncher(config, model_path),
         runtime_dir,
         router.worker_lost,
         trace_dir,

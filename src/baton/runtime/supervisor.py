@@ -1,26 +1,22 @@
-"""Starts worker processes, watches them, and restarts the dead under a new epoch."""
+"""Starts workers, watches them, and restarts the dead under a new epoch, wherever they run."""
 
 import asyncio
 import contextlib
-import os
 import signal
-import sys
 import time
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from baton.config import BatonConfig
 from baton.core.ids import Role
+from baton.errors import ConfigError
 from baton.runtime.channel import control_endpoint
-from baton.runtime.cores import thread_environment, worker_cores
-from baton.runtime.curve import CurveKeys, mint_keys
-from baton.runtime.dataplane import sweep_orphans
 from baton.runtime.faults import FaultSpec
 from baton.runtime.issuer_key import IssuerKey
-from baton.runtime.lines import LINE_NBYTES_MAX, read_lines
+from baton.runtime.launch import Launcher, Life, LifeLost, Site
 from baton.runtime.notice import notice
 from baton.runtime.router_door import RouterDoor
 from baton.runtime.spec import WorkerReport, WorkerSpec
@@ -28,6 +24,10 @@ from baton.runtime.spec import WorkerReport, WorkerSpec
 _STOP_TIMEOUT_S = 10.0
 _NO_PROCESS = -1
 """Exit code of a process that could not be started."""
+_UNFIT = 2
+"""... and of one that could not be started as it is asked for: it ends as a worker that refuses."""
+_LOST = -1000
+"""... and of one whose end nobody saw: its keeper or its node has gone."""
 _STEADY_S = 10.0
 """A life that was up for so long does not make the next one wait."""
 _BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)
@@ -38,13 +38,16 @@ _NUM_VAIN_STARTS = 3
 class ManagedWorker:
     """One worker slot: its current process, epoch and last report."""
 
-    def __init__(self, worker_id: str, ordinal: int, role: Role, cores: tuple[int, ...]) -> None:
+    def __init__(self, worker_id: str, ordinal: int, role: Role) -> None:
         self.worker_id = worker_id
         self.ordinal = ordinal
         self.role = role
-        self.cores = cores
+        self.cores: tuple[int, ...] = ()
+        """What its current life is pinned to, on its host."""
+        self.host = ""
+        """Where its current life runs; "" before the first."""
         self.epoch = 0
-        self.process: Process | None = None
+        self.life: Life | None = None
         self.report = WorkerReport(stage="starting")
         self.restarts = 0
         self.quick_deaths = 0
@@ -57,7 +60,6 @@ class ManagedWorker:
         """What the current life reported last: an error, or the stage of its start."""
         self.ready_s = 0.0
         """When the current life was ready, on the monotonic clock; 0 before."""
-        self.keys: CurveKeys | None = None
 
 
 class Supervisor:
@@ -66,7 +68,7 @@ class Supervisor:
     def __init__(
         self,
         config: BatonConfig,
-        model_path: Path,
+        launcher: Launcher,
         runtime_dir: Path,
         on_lost: Callable[[str, int], None],
         trace_dir: Path | None = None,
@@ -76,7 +78,7 @@ class Supervisor:
         faults_of: Callable[[str, int], FaultSpec | None] = lambda worker_id, epoch: None,
     ) -> None:
         self._config = config
-        self._model_path = model_path
+        self._launcher = launcher
         self._runtime_dir = runtime_dir
         self._on_lost = on_lost
         self._trace_dir = trace_dir
@@ -87,20 +89,15 @@ class Supervisor:
         self._tasks: list[asyncio.Task[None]] = []
         self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.workers = [
-            ManagedWorker(worker_id, ordinal, role, cores)
-            for ordinal, (worker_id, role, cores) in enumerate(
-                zip(
-                    config.cluster.worker_ids,
-                    config.cluster.roles,
-                    worker_cores(config),
-                    strict=True,
-                )
+            ManagedWorker(worker_id, ordinal, role)
+            for ordinal, (worker_id, role) in enumerate(
+                zip(config.cluster.worker_ids, config.cluster.roles, strict=True)
             )
         ]
 
     def start(self) -> None:
         """Start every worker; they come up in parallel."""
-        sweep_orphans()
+        self._launcher.sweep()
         for worker in self.workers:
             task = asyncio.create_task(self._keep(worker), name=worker.worker_id)
             task.add_done_callback(self._on_keeping_ended)
@@ -118,15 +115,17 @@ class Supervisor:
         """Stop every process: end of input first, then SIGKILL after a bound."""
         self._stopping = True
         for worker in self.workers:
-            if worker.process is not None and worker.process.stdin is not None:
-                worker.process.stdin.close()
+            if worker.life is not None:
+                worker.life.stop()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_STOP_TIMEOUT_S)
             for worker in self.workers if late else []:
                 self._kill(worker)
             if late:
-                await asyncio.wait(late, timeout=_STOP_TIMEOUT_S)
-        sweep_orphans()
+                _, late = await asyncio.wait(late, timeout=_STOP_TIMEOUT_S)
+            for task in late:
+                task.cancel()
+        self._launcher.sweep()
 
     def kill(self, worker_id: str) -> None:
         """End a worker that no longer answers; its death makes its state safe to reclaim."""
@@ -135,9 +134,8 @@ class Supervisor:
                 self._kill(worker)
 
     def _kill(self, worker: ManagedWorker) -> None:
-        if worker.process is not None and worker.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                worker.process.send_signal(signal.SIGKILL)
+        if worker.life is not None:
+            worker.life.kill()
 
     async def _keep(self, worker: ManagedWorker) -> None:
         while not self._stopping:
@@ -148,7 +146,7 @@ class Supervisor:
             if self._stopping:
                 return
             with contextlib.suppress(OSError):  # out of descriptors: the next death sweeps too
-                sweep_orphans()
+                self._launcher.sweep()
             self._on_lost(worker.worker_id, worker.epoch)
             error = worker.report.error
             # Before it ever served, an error is a configuration that cannot work; later it may
@@ -163,14 +161,14 @@ class Supervisor:
                 return
             notice(
                 worker.worker_id,
-                f"epoch {worker.epoch} ended with exit {code}; it restarts as epoch "
-                f"{worker.epoch + 1}",
+                f"epoch {worker.epoch} {_ended(code)}; it restarts as epoch {worker.epoch + 1}",
             )
             worker.restarts += 1
             if worker.restarts > self._config.cluster.max_restarts:
-                self._fail(f"{worker.worker_id} died {worker.restarts} times; last exit {code}")
+                text = f"{worker.worker_id} died {worker.restarts} times; the last {_ended(code)}"
+                self._fail(text)
                 return
-            worker.report = WorkerReport(stage=f"restarting after exit {code}")
+            worker.report = WorkerReport(stage=f"restarts: {_ended(code)}")
             steady = worker.ready_s and time.monotonic() - worker.ready_s >= _STEADY_S
             worker.quick_deaths = 1 if steady else worker.quick_deaths + 1
             await asyncio.sleep(_BACKOFF_S[min(worker.quick_deaths, len(_BACKOFF_S)) - 1])
@@ -180,66 +178,86 @@ class Supervisor:
             self.failure.set_result(reason)
 
     async def _run(self, worker: ManagedWorker) -> int:
+        """One life, from its place to its end; returns its exit code."""
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "baton.runtime.worker_main",
-                stdin=PIPE,
-                stdout=PIPE,
-                limit=LINE_NBYTES_MAX,
-                start_new_session=True,
-                env={**os.environ, **thread_environment(self._config.worker.threads)},
-            )
-        except OSError as error:
-            # Without descriptors or processes there is no worker now; there may be one later.
+            site = await self._launcher.take_site(worker.ordinal)
+            life = await self._begin(worker, site)
+        except ConfigError as error:
+            worker.report = WorkerReport(error=str(error))
+            return _UNFIT
+        except (OSError, LifeLost) as error:
+            # Without descriptors, processes or nodes there is no worker now; there may be later.
             notice(worker.worker_id, f"cannot start a process: {error}")
             return _NO_PROCESS
-        if self._config.cluster.control == "tcp":
-            worker.keys = mint_keys()
-            self._door.admit(worker.worker_id, worker.epoch, worker.keys.public)
-        worker.process = process
-        assert process.stdin is not None and process.stdout is not None
-        if self._stopping:
-            process.stdin.close()
-        else:
-            process.stdin.write(msgspec.json.encode(self._spec(worker)) + b"\n")
-        async for line in read_lines(process.stdout):
-            with contextlib.suppress(msgspec.DecodeError, RecursionError):
-                worker.report = msgspec.json.decode(line, type=WorkerReport)
-                worker.said = worker.report.error or worker.report.stage or worker.said
-                if worker.report.stage == "ready" and worker.report.report:
-                    worker.served = True
-                    worker.ready_s = time.monotonic()
-                if worker.report.report:
-                    worker.deterministic_report = worker.report.report
-        return await process.wait()
+        if life is None:
+            return _NO_PROCESS
+        worker.life = life
+        try:
+            async for line in life.lines():
+                self._take_report(worker, line)
+            return await life.wait()
+        except LifeLost as error:
+            notice(worker.worker_id, f"epoch {worker.epoch} is lost: {error}")
+            return _LOST
+        finally:
+            worker.life = None
 
-    def _spec(self, worker: ManagedWorker) -> WorkerSpec:
+    async def _begin(self, worker: ManagedWorker, site: Site) -> Life | None:
+        """Start at that place; None where everything stops meanwhile."""
+        if self._stopping:
+            site.leave()
+            return None
+        worker.cores, worker.host = site.cores, site.host
+        if site.public_key:
+            self._door.admit(worker.worker_id, worker.epoch, site.public_key)
+        life = await site.start(self._spec(worker, site))
+        if self._stopping:
+            life.kill()
+        return life
+
+    def _take_report(self, worker: ManagedWorker, line: bytes) -> None:
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
+            worker.report = msgspec.json.decode(line, type=WorkerReport)
+            worker.said = worker.report.error or worker.report.stage or worker.said
+            if worker.report.stage == "ready" and worker.report.report:
+                worker.served = True
+                worker.ready_s = time.monotonic()
+            if worker.report.report:
+                worker.deterministic_report = worker.report.report
+
+    def _spec(self, worker: ManagedWorker, site: Site) -> WorkerSpec:
         trace = self._trace_dir / f"{worker.worker_id}.jsonl" if self._trace_dir else ""
+        cluster = replace(self._config.cluster, control_host=site.host)
+        name = f"{worker.worker_id}.{worker.epoch}"
         return WorkerSpec(
             worker_id=worker.worker_id,
             ordinal=worker.ordinal,
             epoch=worker.epoch,
             role=worker.role,
-            cores=worker.cores,
-            model_path=str(self._model_path),
-            endpoint=control_endpoint(
-                self._config.cluster, self._runtime_dir, f"{worker.worker_id}.{worker.epoch}"
-            ),
+            cores=site.cores,
+            model_path=str(site.model_path),
+            endpoint=control_endpoint(cluster, self._runtime_dir, name),
             router_endpoint=self._door.endpoint,
             router_key=self._door.key,
-            control_keys=worker.keys,
             issuer=self._issuer,
             trace_path=str(trace),
             faults=self._faults_of(worker.worker_id, worker.epoch),
-            config=self._config,
+            config=replace(self._config, cluster=cluster),
         )
+
+
+def _ended(code: int) -> str:
+    """How a life ended, in words."""
+    if code == _LOST:
+        return "was lost with its node or its keeper"
+    return "could not be started" if code == _NO_PROCESS else f"ended with exit {code}"
 
 
 def _vain(worker: ManagedWorker, code: int) -> str:
     """Why a worker is given up that never came up."""
     end = f"exit {code}" if code >= 0 else f"signal {-code} ({signal.strsignal(-code)})"
+    if code == _LOST:
+        end = "the loss of its node or its keeper"
     said = f"it said last: {worker.said}" if worker.said else "it said nothing"
     hint = "; the kernel may have run out of memory" if -code == signal.SIGKILL else ""
     return (
