@@ -1,10 +1,8 @@
 """Which data plane a deployment uses: named once for all of its workers, opened by each."""
 
-import ipaddress
-
 from msgspec.structs import replace
 
-from baton.config import BatonConfig, ClusterConfig
+from baton.config import BatonConfig
 from baton.errors import ConfigError
 from baton.runtime.dataplane.arena import Arena
 from baton.runtime.dataplane.nixl import NixlDataPlane, is_installed, require_nixl
@@ -36,7 +34,7 @@ def choose_plane(config: BatonConfig, pace: Pace | None = None) -> DataPlane:
             checksum=transfer.checksum,
             move_timeout_ms=transfer.move_timeout_ms,
             pace=pace,
-            loopback=_is_loopback(config.cluster),
+            host="127.0.0.1" if config.cluster.control == "ipc" else config.cluster.control_host,
         )
     if transfer.data_plane == "auto":
         raise ConfigError("transfer.data_plane auto must be settled before workers start")
@@ -48,13 +46,3 @@ def create_arena(config: BatonConfig, worker_id: str, nbytes: int, epoch: int) -
     if config.transfer.data_plane == "nixl":
         return Arena.create_private(worker_id, nbytes, epoch=epoch)
     return Arena.create(worker_id, nbytes, epoch=epoch)
-
-
-def _is_loopback(cluster: ClusterConfig) -> bool:
-    """Whether all workers are on this host, so that no other interface needs to listen."""
-    if cluster.control == "ipc":
-        return True
-    try:
-        return ipaddress.ip_address(cluster.control_host).is_loopback
-    except ValueError:
-        return cluster.control_host == "localhost"

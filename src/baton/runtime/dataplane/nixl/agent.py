@@ -48,11 +48,11 @@ def _faults() -> Iterator[None]:
 class Agent:
     """The calls of NIXL that the plane needs."""
 
-    def __init__(self, name: str, *, loopback: bool) -> None:
+    def __init__(self, name: str, *, host: str) -> None:
         if not _LOG:
             _LOG.append(LaneLog())
         self.log = _LOG[0]
-        with library.loaded(self.log.path, loopback=loopback) as api, _faults():
+        with library.loaded(self.log.path, host=host) as api, _faults():
             config = api.nixl_agent_config(enable_prog_thread=False, backends=[_BACKEND])
             self._agent: Any = api.nixl_agent(name, config)
 

@@ -50,7 +50,7 @@ class AgentThread:
         find: Callable[[str, int], Peer | None],
         *,
         name: str,
-        loopback: bool,
+        host: str,
         hashed: bool,
         move_timeout_s: float,
         pace: Pace | None,
@@ -61,7 +61,7 @@ class AgentThread:
         self._meter = meter
         self._find = find
         self._name = name
-        self._loopback = loopback
+        self._host = host
         self._hashed = hashed
         self._move_timeout_s = move_timeout_s
         self._pace = pace
@@ -128,7 +128,7 @@ class AgentThread:
 
     def _main(self) -> None:
         try:
-            self._agent = Agent(self._name, loopback=self._loopback)
+            self._agent = Agent(self._name, host=self._host)
         except BaseException as error:
             self._started.set_exception(error)
             return

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from baton.errors import ConfigError
+from baton.runtime.dataplane.nixl.interface import interface_of
 
 _BUILDS = ("nixl", "nixl_cu12", "nixl_cu13")
 _LOCK = threading.Lock()
@@ -34,16 +35,20 @@ def require_nixl(asked_by: str) -> None:
 
 
 @contextlib.contextmanager
-def loaded(log_path: str, *, loopback: bool) -> Iterator[ModuleType]:
+def loaded(log_path: str, *, host: str) -> Iterator[ModuleType]:
     """NIXL, for opening agents whose transport is confined and tells its choices to `log_path`.
 
-    What the operator has set in the environment stays. `loopback` keeps its sockets off every
-    other interface. The settings hold only within: children must not inherit them.
+    What the operator has set in the environment stays. Its sockets are kept off every interface
+    but that of `host`, an address of this host. Beside an RDMA card only loopback is confined so:
+    the name of a network interface would shut the card out. The settings hold only within:
+    children must not inherit them. Raises ConfigError where `host` is no address of this host.
     """
     settings = {"UCX_PROTO_INFO": "y", "UCX_LOG_FILE": log_path, "NIXL_LOG_LEVEL": "WARN"}
-    if loopback:
-        settings["UCX_NET_DEVICES"] = "lo"
-    if not os.path.exists(_INFINIBAND):
+    has_rdma = os.path.exists(_INFINIBAND)
+    device = interface_of(host)
+    if device == "lo" or not has_rdma:
+        settings["UCX_NET_DEVICES"] = device
+    if not has_rdma:
         # Where Debian's providers are installed these modules crash the process at its exit.
         settings["UCX_MODULES"] = "^ib"
     build = _find()

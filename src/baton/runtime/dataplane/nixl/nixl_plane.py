@@ -36,7 +36,8 @@ class NixlDataPlane:
     """`DataPlane` over NIXL. All verbs may be called from any thread.
 
     A transfer that exceeds `move_timeout_ms` without a piece landing ends as a timeout, but its
-    reservation is quiet only once the transfer has really ended: NIXL can stop nothing.
+    reservation is quiet only once the transfer has really ended: NIXL can stop nothing. `host` is
+    the address of this host at which peers reach it: no other interface listens.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class NixlDataPlane:
         move_timeout_ms: int = 5_000,
         capacity: int = _CAPACITY,
         pace: Pace | None = None,
-        loopback: bool = True,
+        host: str = "127.0.0.1",
     ) -> None:
         require_nixl("transfer.data_plane=nixl")
         self._lock = threading.Lock()
@@ -63,7 +64,7 @@ class NixlDataPlane:
                 self._meter,
                 self._find,
                 name=self._agent_name,
-                loopback=loopback,
+                host=host,
                 hashed=checksum,
                 move_timeout_s=move_timeout_ms / 1000,
                 pace=pace,
