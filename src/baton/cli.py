@@ -22,6 +22,14 @@ from baton import (
     cli_simulate,
 )
 from baton.cli_common import check_writable, loop_factory
+from baton.cli_vllm import (
+    ConnectorOption,
+    DecodeUrlOption,
+    EngineOption,
+    MixedUrlOption,
+    PrefillUrlOption,
+    vllm_overrides,
+)
 from baton.config import BatonConfig, load_config
 from baton.core.knobs import knobs_of
 from baton.errors import BatonError, ConfigError
@@ -30,7 +38,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 _console = Console()
 _errors = Console(stderr=True, emoji=False)
 _EXTRA_OF = {
-    "aiohttp": "bench",
+    "aiohttp": "bench,vllm",
     "plotly": "bench",
     "pyarrow": "plan",
     "yaml": "plan",
@@ -96,17 +104,26 @@ def serve(
     host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
     port: Annotated[int | None, typer.Option(help="port; 0 takes a free one")] = None,
     data_plane: PlaneOption = None,
+    engine: EngineOption = None,
+    connector: ConnectorOption = None,
+    prefill_url: PrefillUrlOption = None,
+    decode_url: DecodeUrlOption = None,
+    mixed_url: MixedUrlOption = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
     trace_dir: Annotated[Path | None, typer.Option(help="write trace events here")] = None,
 ) -> None:
     """Serve a model over the OpenAI API with prefill and decode on different workers."""
-    from baton.runtime.serve import serve as run
-
-    loaded = _load(
-        config, overrides, model, prefill, decode, mixed, host, port, data_plane=data_plane
-    )
+    chosen = vllm_overrides(overrides, engine, connector, prefill_url, decode_url, mixed_url)
+    loaded = _load(config, chosen, model, prefill, decode, mixed, host, port, data_plane=data_plane)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        if loaded.cluster.engine == "vllm":
+            from baton.runtime.vllm.serve import serve_vllm
+
+            runner.run(serve_vllm(loaded, _console))
+            return
+        from baton.runtime.serve import serve as run
+
         runner.run(run(loaded, _console, trace_dir))
 
 

@@ -12,6 +12,7 @@ from baton.core.digest import digest
 from baton.core.ids import Direction, PromptOrder, Role
 from baton.core.knob_bounds import check_bounds
 from baton.core.knobs import apply_override, convert_tree, require_finite
+from baton.core.vllm_settings import VllmSettings, check_vllm
 from baton.errors import ConfigError
 
 MIB = 1 << 20
@@ -42,6 +43,8 @@ class ModelConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class ClusterConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many workers of which role, and where they run."""
 
+    engine: Literal["baton", "vllm"] = "baton"
+    """What a worker is: our own engine, or a vLLM server (section vllm)."""
     prefill: int = 1
     decode: int = 1
     mixed: int = 0
@@ -231,6 +234,7 @@ class BatonConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cache: CacheConfig = CacheConfig()
     router: RouterConfig = RouterConfig()
     gateway: GatewayConfig = GatewayConfig()
+    vllm: VllmSettings = VllmSettings()
 
     def block_size_of(self, role: Role) -> int:
         """Tokens of a K/V block of a worker of this role."""
@@ -276,6 +280,7 @@ def load_config(path: Path | None = None, overrides: list[str] | None = None) ->
 def _validate(config: BatonConfig) -> None:
     require_finite(config, _LARGE_MEANS)
     _validate_cluster(config.cluster)
+    check_vllm(config.vllm, config.cluster.engine == "vllm")
     check_bounds(config)
     worker = config.worker
     _require_block_size("worker.block_size", worker.block_size)

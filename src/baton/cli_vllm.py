@@ -1,0 +1,47 @@
+"""Flags of the verbs that can work on vLLM servers, as overrides of the configuration."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+EngineOption = Annotated[
+    str | None, typer.Option("--engine", help="baton, or vllm: workers are vLLM servers")
+]
+ConnectorOption = Annotated[
+    str | None, typer.Option("--connector", help="vllm: who hands K/V over, nixl or baton")
+]
+PrefillUrlOption = Annotated[
+    list[str] | None,
+    typer.Option("--prefill-url", help="vllm: a server that runs, URL[,events=...]; repeatable"),
+]
+DecodeUrlOption = Annotated[
+    list[str] | None, typer.Option("--decode-url", help="vllm: the same for decode; repeatable")
+]
+MixedUrlOption = Annotated[
+    list[str] | None,
+    typer.Option("--mixed-url", help="vllm: a server for whole requests; repeatable"),
+]
+
+
+def vllm_overrides(
+    overrides: list[str] | None,
+    engine: str | None = None,
+    connector: str | None = None,
+    prefill_urls: list[str] | None = None,
+    decode_urls: list[str] | None = None,
+    mixed_urls: list[str] | None = None,
+) -> list[str]:
+    """The overrides with those that these flags stand for."""
+    chosen = list(overrides or [])
+    named = {
+        "cluster.engine": engine,
+        "vllm.connector": connector,
+        "vllm.prefill_urls": prefill_urls,
+        "vllm.decode_urls": decode_urls,
+        "vllm.mixed_urls": mixed_urls,
+    }
+    for key, value in named.items():
+        if value:
+            chosen.append(f"{key}={msgspec.json.encode(value).decode()}")
+    return chosen
