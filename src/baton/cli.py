@@ -14,6 +14,7 @@ from baton import (
     cli_bench,
     cli_cache,
     cli_hardware,
+    cli_manifest,
     cli_plan,
     cli_predict,
     cli_profile,
@@ -112,8 +113,14 @@ def serve(
     config: ConfigOption = None,
     overrides: SetOption = None,
     trace_dir: Annotated[Path | None, typer.Option(help="write trace events here")] = None,
+    manifest: Annotated[
+        Path | None, typer.Option(help="start only what this file of `baton manifest` says")
+    ] = None,
 ) -> None:
     """Serve a model over the OpenAI API with prefill and decode on different workers."""
+    from baton.runtime.deployment_record import load_manifest
+
+    expected = load_manifest(manifest) if manifest is not None else None
     chosen = vllm_overrides(overrides, engine, connector, prefill_url, decode_url, mixed_url)
     loaded = _load(config, chosen, model, prefill, decode, mixed, host, port, data_plane=data_plane)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -124,7 +131,7 @@ def serve(
             return
         from baton.runtime.serve import serve as run
 
-        runner.run(run(loaded, _console, trace_dir))
+        runner.run(run(loaded, _console, trace_dir, expected))
 
 
 @app.command()
@@ -299,6 +306,7 @@ def version() -> None:
 
 cli_bench.register(app)
 cli_cache.register(app)
+cli_manifest.register(app)
 cli_hardware.register(app)
 cli_plan.register(app)
 cli_predict.register(app)

@@ -27,6 +27,8 @@ DIFFERENCES = {
     },
     "dtype": {"model": model(dtype="bfloat16")},
     "deterministic mode": {"model": model(deterministic=False)},
+    "attention backend": {"model": model(attention_backend="PlainForward/torch")},
+    "version of torch": {"versions": {"torch": "2.12.0"}},
 }
 
 

@@ -159,6 +159,9 @@ class _StubBackend:
     def status(self) -> dict[str, Any]:
         return {}
 
+    def deployment(self) -> None:
+        """Nothing is deployed."""
+
     def cache(self) -> msgspec.Struct:
         return _NoPool()
 

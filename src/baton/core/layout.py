@@ -100,3 +100,5 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "float32"
     device: str = "cpu"
     deterministic: bool = True
+    attention_backend: str = ""
+    """Which kernels attend; another one may round otherwise."""

@@ -54,7 +54,10 @@ def build(
         )  # fmt: skip
         max_len = _max_model_len(config, shape)
         obstacle = _obstacle(config)
-        forward = make_forward(model, config, shape, max_len, not obstacle, threads)
+        ops = make_ops(config, threads)
+        # How many threads share a kernel changes none of its bits.
+        kernels = "torch" if type(ops) is TorchOps else "numba"
+        forward = make_forward(model, config, shape, max_len, not obstacle, threads, ops)
         if not obstacle:
             forward.min_rows, obstacle = linear.settle_min_rows(forward.linears)
         _first_step(forward, layout, settings.model_type)
@@ -69,6 +72,7 @@ def build(
             dtype=config.dtype,
             device=config.device,
             deterministic=not obstacle,
+            attention_backend=f"{type(forward).__name__}/{kernels}",
         )
 
     def reference() -> Reference:
@@ -81,10 +85,15 @@ def build(
 
 
 def make_forward(
-    model: Any, config: ModelConfig, shape: Shape, max_len: int, canonical: bool, threads: int
+    model: Any,
+    config: ModelConfig,
+    shape: Shape,
+    max_len: int,
+    canonical: bool,
+    threads: int,
+    ops: TorchOps,
 ) -> Forward:
     """The fused forward for plain decoders, the transformers modules for the rest."""
-    ops = make_ops(config, threads)
     attention = Attention(ops, canonical)
     packed = config.device == "cpu" and config.dtype == "float32" and linear.packing_available()
     min_rows = linear.FALLBACK_MIN_ROWS if canonical else 1

@@ -156,6 +156,8 @@ class Fleet:
             ("vocabulary size", mine.vocab_size, theirs.vocab_size),
             ("end-of-text tokens", mine.eos_token_ids, theirs.eos_token_ids),
             ("deterministic mode", mine.deterministic, theirs.deterministic),
+            ("attention backend", mine.attention_backend, theirs.attention_backend),
+            *_version_fields(reference.versions, info.versions),
         ):
             if ours != got:
                 return (
@@ -261,6 +263,14 @@ class Fleet:
                 transfer_overhead_us=_mean([r.transfer_overhead_us for r in rates]),
             )
         return self._link
+
+
+def _version_fields(
+    ours: dict[str, str], theirs: dict[str, str]
+) -> list[tuple[str, object, object]]:
+    """Another release of what computes may round otherwise: hosts are set up apart."""
+    names = dict.fromkeys((*ours, *theirs))
+    return [(f"version of {name}", ours.get(name), theirs.get(name)) for name in names]
 
 
 def _priced(load: WorkerLoad, prefill_us_per_token: float) -> WorkerLoad:

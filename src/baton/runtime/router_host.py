@@ -9,6 +9,7 @@ from baton import __version__
 from baton.config import BatonConfig
 from baton.core import effects, events
 from baton.core.delivery import Delivery, Failed, Finished
+from baton.core.deployment_manifest import DeploymentRecord
 from baton.core.effects import Effect
 from baton.core.events import Event
 from baton.core.layout import ModelInfo
@@ -22,6 +23,7 @@ from baton.nodes.router import Router
 from baton.runtime.channel import control_endpoint
 from baton.runtime.clock import now_us
 from baton.runtime.curve import mint_keys
+from baton.runtime.deployment_record import RecordKeeper
 from baton.runtime.descriptors import DescriptorReserve
 from baton.runtime.faults import FaultSpec, open_channel
 from baton.runtime.introduction import check_introduction
@@ -59,6 +61,7 @@ class RouterHost:
         signer = mint_signer()
         self.issuer = published(signer)
         self._node = Router(config.router, config.transfer, config.cache, signer=signer)
+        self._records = RecordKeeper(config)
         self._streams: dict[str, asyncio.Queue[Delivery]] = {}
         self._timer: asyncio.TimerHandle | None = None
         trace_path = str(trace_dir / "router.jsonl") if trace_dir else ""
@@ -126,6 +129,11 @@ class RouterHost:
                 for view in self._node.fleet
             ],
         }
+
+    def deployment(self) -> DeploymentRecord | None:
+        """What this deployment is made of; None until every worker has joined once."""
+        infos = [view.info for view in self._node.fleet]
+        return self._records.record(infos, self._node.context.rights.route_epoch)
 
     def metrics(self) -> bytes:
         """Prometheus text of the router and the workers' last snapshots."""

@@ -10,9 +10,11 @@ from rich.live import Live
 
 from baton import __version__
 from baton.config import BatonConfig
+from baton.core.deployment_manifest import DeploymentManifest
 from baton.core.units import shown_nbytes
 from baton.runtime.dataplane.choice import settle_plane
 from baton.runtime.deployment import Deployment, deploy
+from baton.runtime.deployment_record import check_manifest
 from baton.runtime.front import open_front
 from baton.runtime.progress import StartProgress
 from baton.runtime.status import StatusScreen
@@ -22,13 +24,21 @@ _REFRESH_S = 0.5
 _POLL_S = 0.1
 
 
-async def serve(config: BatonConfig, console: Console, trace_dir: Path | None = None) -> None:
-    """Serve until SIGINT or SIGTERM. Raises BatonError when it cannot start or go on."""
+async def serve(
+    config: BatonConfig,
+    console: Console,
+    trace_dir: Path | None = None,
+    manifest: DeploymentManifest | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM. Raises BatonError when it cannot start or go on.
+
+    With `manifest` the deployment is held to it before it says that it is ready.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    running = asyncio.create_task(_run(config, console, trace_dir))
+    running = asyncio.create_task(_run(config, console, trace_dir, manifest))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
@@ -39,7 +49,12 @@ async def serve(config: BatonConfig, console: Console, trace_dir: Path | None = 
         await running
 
 
-async def _run(config: BatonConfig, console: Console, trace_dir: Path | None) -> None:
+async def _run(
+    config: BatonConfig,
+    console: Console,
+    trace_dir: Path | None,
+    manifest: DeploymentManifest | None,
+) -> None:
     config = settle_plane(config)
     console.print(
         f"baton {__version__}, configuration {config.digest}, K/V moves by "
@@ -56,15 +71,20 @@ async def _run(config: BatonConfig, console: Console, trace_dir: Path | None) ->
             config, on_progress, trace_dir=trace_dir, start_workers=False
         ) as deployment:
             progress.update(model, "ready", 1.0)
-            await _serve_deployment(config, console, deployment, progress)
+            await _serve_deployment(config, console, deployment, progress, manifest)
 
 
 async def _serve_deployment(
-    config: BatonConfig, console: Console, deployment: Deployment, progress: StartProgress
+    config: BatonConfig,
+    console: Console,
+    deployment: Deployment,
+    progress: StartProgress,
+    manifest: DeploymentManifest | None,
 ) -> None:
     async with open_front(config, deployment) as front:
         deployment.supervisor.start()  # the address is ours: now the expensive part
         await _wait_ready(config, deployment, progress)
+        _verify(deployment, manifest, console)
         _announce(config, console, deployment, front.url)
         tasks = [asyncio.create_task(deployment.watch())]
         if console.is_terminal:
@@ -92,6 +112,15 @@ async def _wait_ready(config: BatonConfig, deployment: Deployment, progress: Sta
     finally:
         waiting.cancel()
     progress.stop()
+
+
+def _verify(deployment: Deployment, manifest: DeploymentManifest | None, console: Console) -> None:
+    record = deployment.router.deployment()
+    assert record is not None  # every worker has joined
+    if manifest is not None:
+        check_manifest(manifest, record.manifest)
+    verified = ", as the manifest says" if manifest is not None else ""
+    console.print(f"deployment {record.digest}{verified}", highlight=False)
 
 
 def _announce(config: BatonConfig, console: Console, deployment: Deployment, url: str) -> None:

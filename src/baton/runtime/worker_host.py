@@ -41,6 +41,7 @@ from baton.runtime.spec import WorkerSpec
 from baton.runtime.staging_thread import StagingThread
 from baton.runtime.tiers import WorkerTiers
 from baton.runtime.trace_log import TraceLog
+from baton.runtime.versions import COMPUTING, versions_of
 
 _WARM_UP_ROWS = 64
 
@@ -193,6 +194,7 @@ class WorkerHost:
             max_num_seqs=self._spec.config.worker.max_admitted,
             region=msgspec.msgpack.encode(self._region),
             control_key=self._spec.control_keys.public if self._spec.control_keys else b"",
+            versions=versions_of(COMPUTING),
         )
 
     # -- events --------------------------------------------------------------------------------

@@ -163,6 +163,9 @@ class ScriptedBackend:
     def status(self) -> dict[str, Any]:
         return {"workers": 2}
 
+    def deployment(self) -> None:
+        return None
+
     def cache(self) -> msgspec.Struct:
         return Pool(generation=self.generation)
 

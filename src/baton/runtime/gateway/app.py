@@ -130,6 +130,7 @@ class GatewayApp(HttpEdge):
             "version": self._version,
             "model": self._model_name,
             "status": self._backend.status(),
+            "deployment": self._backend.deployment(),
         }
         await exchange.respond(200, msgspec.json.encode(body, enc_hook=str))
 

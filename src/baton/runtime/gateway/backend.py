@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from baton.core.delivery import Delivery
+from baton.core.deployment_manifest import DeploymentRecord
 from baton.core.layout import ModelInfo
 from baton.core.request import Request
 
@@ -36,6 +37,10 @@ class Backend(Protocol):
 
     def status(self) -> dict[str, Any]:
         """A summary for /version and the status page."""
+        ...
+
+    def deployment(self) -> DeploymentRecord | None:
+        """Manifest and receipt for /version; None until it is known."""
         ...
 
     def cache(self) -> Struct:
