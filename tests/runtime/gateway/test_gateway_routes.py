@@ -35,7 +35,8 @@ def test_health_and_readiness(http: httpx.Client, backend: ScriptedBackend) -> N
 
 
 def test_version(http: httpx.Client) -> None:
-    expected = {"version": "1.2.3", "model": MODEL, "status": {"workers": 2}}
+    status = {"workers": 2}
+    expected = {"version": "1.2.3", "model": MODEL, "status": status, "deployment": None}
     assert http.get("/version").json() == expected
 
 
