@@ -40,7 +40,7 @@ async def pair(*overrides, prefills=1, decodes=1, step_s=0.0):
     async with running(*sources, *sinks):
         config = config_of(sources, sinks, *overrides)
         async with open_vllm_front(config) as front:
-            await wait_complete(front.backend, 10.0)
+            await wait_complete(front, 10.0)
             while front.backend.servers.unproven():
                 await asyncio.sleep(0.01)
             yield front, sources, sinks

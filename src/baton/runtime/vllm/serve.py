@@ -2,9 +2,13 @@
 
 import asyncio
 import contextlib
+import shutil
 import signal
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -13,13 +17,18 @@ from baton import __version__
 from baton.config import BatonConfig
 from baton.core.vllm_settings import addresses_of
 from baton.errors import BatonError
+from baton.runtime.cores import check_cores
+from baton.runtime.deployment import prepare_model
 from baton.runtime.gateway.server import serve_app
 from baton.runtime.vllm.app import VllmGatewayApp
 from baton.runtime.vllm.backend import VllmBackend
 from baton.runtime.vllm.connector import NixlConnector
 from baton.runtime.vllm.monitor import Monitor
+from baton.runtime.vllm.processes import ServerProcesses, check_python
 
 _POLL_S = 0.05
+OUR_MODELS = ("smollm2", "tiny")
+"""Names that only Baton knows; every other one is vLLM's to resolve."""
 
 
 class VllmFront(msgspec.Struct, frozen=True):
@@ -29,6 +38,7 @@ class VllmFront(msgspec.Struct, frozen=True):
     host: str
     port: int
     serving: asyncio.Task[None]
+    processes: ServerProcesses | None = None
 
     @property
     def url(self) -> str:
@@ -60,9 +70,14 @@ async def _run(config: BatonConfig, console: Console) -> None:
         highlight=False,
     )
     async with open_vllm_front(config) as front:
-        await wait_complete(front.backend, config.cluster.start_timeout_s, front.serving)
+        if front.processes is not None:
+            for slot in front.processes.slots:
+                cores = ",".join(map(str, slot.cores)) or "any"
+                text = f"{slot.server.server_id} starts on core {cores}; its log: {slot.next_log}"
+                console.print(text, highlight=False, soft_wrap=True)
+        await wait_complete(front, config.cluster.start_timeout_s)
         _announce(front, console)
-        await front.serving
+        await until_failure(front)
 
 
 def _announce(front: VllmFront, console: Console) -> None:
@@ -89,22 +104,50 @@ def _announce(front: VllmFront, console: Console) -> None:
 
 @asynccontextmanager
 async def open_vllm_front(config: BatonConfig) -> AsyncIterator[VllmFront]:
-    """Serve in front of the named servers until the block is left."""
+    """Serve in front of the named servers, or of ones that start here, until the block is left."""
     backend = VllmBackend(config, NixlConnector())
     monitor = Monitor(backend)
+    processes: ServerProcesses | None = None
+    folder = Path(tempfile.mkdtemp(prefix="baton-vllm-"))
     try:
         for address in addresses_of(config.vllm):
             backend.servers.add(address)
-        async with _listening(config, backend) as front:
+        if not config.vllm.is_attached:
+            check_cores(config)
+            await check_python(config.vllm.python)
+            model = await _model_argument(config.model.name)
+            processes = ServerProcesses(config, backend, model, folder)
+        async with _listening(config, backend, processes) as front:
+            if processes is not None:
+                processes.start()  # the address is ours: now the expensive part
             monitor.start()
             yield front
     finally:
-        await monitor.close()
-        await backend.close()
+        await asyncio.shield(_tear_down(monitor, processes, backend, folder))
+
+
+async def _tear_down(
+    monitor: Monitor, processes: ServerProcesses | None, backend: VllmBackend, folder: Path
+) -> None:
+    await monitor.close()
+    if processes is not None:
+        await processes.stop()
+    await backend.close()
+    if processes is None or not processes.failure.done():
+        shutil.rmtree(folder, ignore_errors=True)  # the logs of a failure are kept
+
+
+async def _model_argument(name: str) -> str:
+    """What vLLM loads: a folder for the names that are ours, else a name that it resolves."""
+    if name in OUR_MODELS or Path(name).exists():
+        return str(await prepare_model(name, lambda stage, fraction: None))
+    return name
 
 
 @asynccontextmanager
-async def _listening(config: BatonConfig, backend: VllmBackend) -> AsyncIterator[VllmFront]:
+async def _listening(
+    config: BatonConfig, backend: VllmBackend, processes: ServerProcesses | None
+) -> AsyncIterator[VllmFront]:
     app = VllmGatewayApp(backend, config.gateway, version=__version__)
     gateway = config.gateway
     address: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
@@ -122,22 +165,35 @@ async def _listening(config: BatonConfig, backend: VllmBackend) -> AsyncIterator
         if serving.done():
             serving.result()
             raise BatonError("the gateway ended before it listened")
-        yield VllmFront(backend, *address.result(), serving)
+        yield VllmFront(backend, *address.result(), serving, processes)
     finally:
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
 
 
-async def wait_complete(
-    backend: VllmBackend, timeout_s: float, serving: asyncio.Task[None] | None = None
-) -> None:
+async def wait_complete(front: VllmFront, timeout_s: float) -> None:
     """Return when all servers answer and some pair hands over; BatonError with what is missing."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
-    while missing := backend.incomplete():
-        if serving is not None and serving.done():
-            serving.result()
-            raise BatonError("the gateway ended")
+    while missing := front.backend.incomplete():
+        _raise_failure(front)
         if loop.time() > deadline_s:
             raise BatonError(f"not ready after {timeout_s:.0f} s: {missing}")
         await asyncio.sleep(_POLL_S)
+
+
+async def until_failure(front: VllmFront) -> None:
+    """Return never; raises BatonError when the servers or the gateway cannot go on."""
+    waits: list[asyncio.Future[Any]] = [front.serving]
+    if front.processes is not None:
+        waits.append(front.processes.failure)
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    _raise_failure(front)
+
+
+def _raise_failure(front: VllmFront) -> None:
+    if front.processes is not None and front.processes.failure.done():
+        raise BatonError(front.processes.failure.result())
+    if front.serving.done():
+        front.serving.result()
+        raise BatonError("the gateway ended")

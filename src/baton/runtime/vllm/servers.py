@@ -16,7 +16,7 @@ from baton.policy.routing.load import WorkerLoad
 _FIRST_GUESS_US = 200.0
 """Of a prompt token before any was measured: only so that queues and prefixes have a price."""
 
-SAME_LIFE_S = 1.0
+SAME_LIFE_S = 0.005
 """Starts of a process that are less apart are one."""
 
 
@@ -57,6 +57,8 @@ class Server:
         self.step_us = Ratio(0.0, 1.0)
         self.models: frozenset[str] = frozenset()
         """Every name that it serves, adapters included."""
+        self._is_over = False
+        """The process of this life is known to have ended."""
         self._waits: set[asyncio.Timeout] = set()
 
     @property
@@ -66,11 +68,18 @@ class Server:
 
     def rise(self, started: float) -> bool:
         """It answers; whether this is another life. A pause is none where its start is known."""
-        is_new = not self.epoch or not started or abs(started - self.load.started) > SAME_LIFE_S
+        moved = abs(started - self.load.started) > SAME_LIFE_S
+        is_new = self._is_over or not self.epoch or not started or moved
+        self._is_over = False
         self.epoch += is_new
         self.is_up = True
         self.why_down = ""
         return is_new
+
+    def end(self, why: str) -> None:
+        """Its process is gone: the next answer comes from another life."""
+        self._is_over = True
+        self.fall(why)
 
     def fall(self, why: str) -> None:
         """It does not answer: whoever waits for it stops waiting."""
