@@ -261,3 +261,28 @@ def test_history_that_is_to_return_needs_blocks_of_one_size():
         ],
     ):
         load_config(None, harmless)
+
+
+def test_history_that_is_to_return_needs_equal_pipelines():
+    returns = "cache.milestone=bidirectional"
+    with pytest.raises(ConfigError, match=r"^cache\.milestone: .*cluster\.decode_pp 2") as caught:
+        load_config(None, [returns, "cluster.decode_pp=2"])
+    assert "cluster.prefill_pp 1" in str(caught.value)
+    load_config(None, [returns, "cluster.decode_pp=2", "cluster.prefill_pp=2"])
+    load_config(None, ["cache.milestone=decode", "cluster.decode_pp=2"])
+
+
+@pytest.mark.parametrize(
+    ("other", "place"),
+    [
+        ("model.device=cuda", "model.device"),
+        ("transfer.staging=always", "transfer.staging"),
+        ("cache.host_nbytes=1000000", "cache.host_nbytes"),
+    ],
+)
+def test_what_pipeline_stages_do_not_do_is_refused_by_name(other, place):
+    with pytest.raises(ConfigError, match=rf"^{place}: .* with cluster\.decode_pp 2; .*{place}="):
+        load_config(None, ["cluster.decode_pp=2", other])
+    load_config(None, ["cluster.decode_pp=1", other])
+    with pytest.raises(ConfigError, match=r"^cluster\.prefill_pp: 0 is too small; use 1 or more"):
+        load_config(None, ["cluster.prefill_pp=0"])

@@ -10,7 +10,7 @@ import msgspec
 from baton.core.cache import Milestone
 from baton.core.digest import digest
 from baton.core.ids import Direction, PromptOrder, Role
-from baton.core.knob_bounds import check_bounds
+from baton.core.knob_bounds import check_bounds, check_stages
 from baton.core.knobs import apply_override, convert_tree, require_finite
 from baton.core.vllm_settings import VllmSettings, check_vllm
 from baton.errors import ConfigError
@@ -53,6 +53,11 @@ class ClusterConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_restarts: int = 100
     decode_block_size: int = 0
     """Tokens of a K/V block of decode workers; 0: worker.block_size, as everywhere else."""
+    prefill_pp: int = 1
+    """Pipeline stages of each prefill or mixed worker (pipeline_parallel_size elsewhere): a process
+    each, with neighbouring layers and their K/V."""
+    decode_pp: int = 1
+    """The same of each decode worker."""
     decode_kv_nbytes: int = 0
     """K/V pool of each decode worker; 0: worker.kv_nbytes, as everywhere else."""
     control: Literal["ipc", "tcp"] = "ipc"
@@ -246,6 +251,14 @@ class BatonConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         own = self.cluster.decode_kv_nbytes if role is Role.DECODE else 0
         return own or self.worker.kv_nbytes
 
+    def pp_size_of(self, role: Role) -> int:
+        """Pipeline stages of a worker of this role."""
+        return self.cluster.decode_pp if role is Role.DECODE else self.cluster.prefill_pp
+
+    def pp_field_of(self, role: Role) -> str:
+        """The name of the knob that says so."""
+        return "cluster.decode_pp" if role is Role.DECODE else "cluster.prefill_pp"
+
     @property
     def digest(self) -> str:
         """Digest printed at start, so two runs can be told apart."""
@@ -302,6 +315,7 @@ def _validate(config: BatonConfig) -> None:
         f"bidirectional returns nothing between cluster.decode_block_size {sizes[0]} and "
         f"worker.block_size {sizes[1]}; make them equal, or use cache.milestone=decode",
     )
+    _validate_stages(config)
     _require(
         bool(cache.disk_dir) == bool(cache.disk_nbytes),
         "cache.disk_dir",
@@ -326,6 +340,21 @@ def _validate(config: BatonConfig) -> None:
         "a repeated capability would always have expired",
     )
     _validate_gateway(config.gateway)
+
+
+def _validate_stages(config: BatonConfig) -> None:
+    """What workers of several pipeline stages do not do."""
+    cluster = config.cluster
+    _require(
+        config.cache.milestone is not Milestone.BIDIRECTIONAL
+        or cluster.prefill_pp == cluster.decode_pp
+        or Role.DECODE not in cluster.roles,
+        "cache.milestone",
+        f"bidirectional returns nothing between cluster.decode_pp {cluster.decode_pp} and "
+        f"cluster.prefill_pp {cluster.prefill_pp}; make them equal, or use cache.milestone=decode",
+    )
+    for role in dict.fromkeys(cluster.roles):
+        check_stages(config, config.pp_field_of(role), config.pp_size_of(role))
 
 
 def _validate_gateway(gateway: GatewayConfig) -> None:

@@ -17,6 +17,10 @@ class RemoteProtocolError(BatonError):
     """A peer sent something that the protocol does not allow."""
 
 
+class EngineLost(BatonError):
+    """A process that computes for a worker has ended: the worker's own life is over with it."""
+
+
 class ModelRefused(BatonError):
     """A model that cannot be served exactly; the text says which check failed."""
 

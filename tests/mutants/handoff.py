@@ -157,11 +157,11 @@ _GATES = (
     Mutant(
         name="any-layout-is-transformed",
         file="core/reblock.py",
-        line='if name != "block_size" and getattr(source, name) != getattr(destination, name):',
+        line="if name not in BRIDGED and getattr(source, name) != getattr(destination, name):",
         planted="if False:",
         why="Workers whose rows differ in shape or type exchange them.",
         killer=ByTests(
-            ("tests/runtime/test_reblocked_runs.py::test_only_the_block_size_may_differ",)
+            ("tests/runtime/test_reblocked_runs.py::test_only_block_size_and_stages_may_differ",)
         ),
     ),
     Mutant(

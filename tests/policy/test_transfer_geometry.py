@@ -21,7 +21,7 @@ from baton.policy.transfer_geometry import (
     reblocked_runs_of,
 )
 from baton.runtime.dataplane.runs import coalesce
-from baton.runtime.regions import block_runs
+from baton.runtime.regions import Side, block_runs
 
 LAYOUT = KVLayout(num_layers=4, num_kv_heads=2, head_dim=4, block_size=4)
 SIZE = LAYOUT.layer_block_nbytes
@@ -73,7 +73,7 @@ def test_prediction_equals_the_runs_that_are_ordered(schedule, seed):
     for spec in plan:
         end = spec.block_start + spec.num_blocks
         here, there = mine[spec.block_start : end], theirs[spec.block_start : end]
-        ordered += len(coalesce(block_runs(LAYOUT, spec, here, 31, there, 41)))
+        ordered += len(coalesce(block_runs(LAYOUT, spec, Side(here, 31), Side(there, 41))))
     assert paged_calls(plan, mine, theirs) == CallCounts(transfer=len(plan), network=ordered)
 
 

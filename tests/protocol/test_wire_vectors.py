@@ -25,7 +25,7 @@ from baton.runtime.dataplane.checksum import checksum, copy_and_checksum
 from baton.runtime.dataplane.notify import Greeting, NotifyReceiver, NotifySender
 from baton.runtime.dataplane.plane import Finished, PlaneFault
 from baton.runtime.dataplane.segments import is_segment_name
-from baton.runtime.regions import local_runs
+from baton.runtime.regions import Side, local_runs
 from tests.protocol.handoff import IDENTITY, LAYOUT, REQUEST
 
 ROOT = Path(__file__).parents[2]
@@ -183,7 +183,7 @@ def test_a_block_lies_where_the_page_says():
     )
     runs = [((layer * num_blocks + block) * size, size) for block in blocks]
     assert "`offset + (l * num_blocks + b) * layer_block_nbytes`" in section(13)
-    assert list(local_runs(LAYOUT, chunk, blocks, num_blocks)) == runs
+    assert list(local_runs(LAYOUT, chunk, Side(blocks, num_blocks))) == runs
 
 
 def test_the_faults_and_bounds_of_the_data_plane_are_on_the_page():

@@ -10,6 +10,7 @@ from baton.core.layout import KVLayout
 from baton.core.manifest import ChunkSpec
 from baton.runtime.dataplane import Arena, ShmDataPlane
 from baton.runtime.mover import ChunkMover
+from baton.runtime.regions import PoolShape
 
 LAYOUT = KVLayout(num_layers=1, num_kv_heads=1, head_dim=2, block_size=4)
 NUM_BLOCKS = 8
@@ -50,7 +51,7 @@ async def test_a_move_beyond_the_capacity_is_a_failed_move(full):
         remote_blocks=(2,),
         write=True,
     )
-    mover.move(order, NUM_BLOCKS)
+    mover.move(order, PoolShape(LAYOUT, NUM_BLOCKS))
     moved = await asyncio.wait_for(said.get(), SECONDS)
     assert isinstance(moved, ChunkMoved)
     assert (moved.reservation_id, moved.chunk_id, moved.nbytes) == (7, 3, 0)

@@ -146,8 +146,8 @@ def test_slots_that_adjoin_on_both_sides_are_one_run():
     ]
 
 
-def test_only_the_block_size_may_differ():
-    assert transform_defect(PLAIN, replace(PLAIN, block_size=64)) == ""
+def test_only_block_size_and_stages_may_differ():
+    assert transform_defect(PLAIN, replace(PLAIN, block_size=64, pp_size=2)) == ""
     for name, value in {
         "num_layers": 4,
         "num_kv_heads": 1,
@@ -156,7 +156,6 @@ def test_only_the_block_size_may_differ():
         "dtype_v": "bfloat16",
         "axis_order": "block,layer,kv,head,slot,dim",
         "tp_size": 2,
-        "pp_size": 2,
         "latent_dim": 8,
     }.items():
         assert transform_defect(PLAIN, replace(PLAIN, **{name: value})) == name

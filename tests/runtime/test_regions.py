@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from baton.core.layout import KVLayout
 from baton.core.manifest import ChunkSpec
-from baton.runtime.regions import block_runs, local_runs
+from baton.runtime.regions import Side, block_runs, local_runs
 
 LAYOUT = KVLayout(num_layers=3, num_kv_heads=1, head_dim=2, block_size=4)
 SIZE = LAYOUT.layer_block_nbytes
@@ -23,18 +23,18 @@ def chunk(layer_start: int, num_layers: int, num_blocks: int) -> ChunkSpec:
 
 
 def test_neighbouring_blocks_on_both_sides_are_one_run():
-    assert block_runs(LAYOUT, chunk(1, 1, 3), (4, 5, 6), 10, (0, 1, 2), 20) == (
+    assert block_runs(LAYOUT, chunk(1, 1, 3), Side((4, 5, 6), 10), Side((0, 1, 2), 20)) == (
         (14 * SIZE, 20 * SIZE, 3 * SIZE),
     )
 
 
 def test_a_gap_on_either_side_cuts_the_run():
-    runs = block_runs(LAYOUT, chunk(0, 1, 3), (4, 5, 6), 10, (0, 1, 3), 20)
+    runs = block_runs(LAYOUT, chunk(0, 1, 3), Side((4, 5, 6), 10), Side((0, 1, 3), 20))
     assert runs == ((4 * SIZE, 0, 2 * SIZE), (6 * SIZE, 3 * SIZE, SIZE))
 
 
 def test_whole_small_pools_of_equal_size_are_one_run_over_layers():
-    assert local_runs(LAYOUT, chunk(0, 3, 2), (0, 1), 2) == ((0, 6 * SIZE),)
+    assert local_runs(LAYOUT, chunk(0, 3, 2), Side((0, 1), 2)) == ((0, 6 * SIZE),)
 
 
 @given(
@@ -46,7 +46,7 @@ def test_runs_move_every_block_of_every_layer_once(mine, order, layer_start):
     theirs = order[: len(mine)]
     spec = chunk(layer_start, 3 - layer_start, len(mine))
     moved = {}
-    for local, remote, nbytes in block_runs(LAYOUT, spec, mine, 10, theirs, 12):
+    for local, remote, nbytes in block_runs(LAYOUT, spec, Side(mine, 10), Side(theirs, 12)):
         assert nbytes % SIZE == 0
         for step in range(0, nbytes, SIZE):
             assert moved.setdefault(local + step, remote + step) == remote + step

@@ -1,4 +1,4 @@
-"""The data plane's runs are the general remap of two whole caches, byte for byte."""
+"""The data plane's runs are the general remap of two caches, byte for byte and stage by stage."""
 
 import itertools
 
@@ -7,14 +7,15 @@ import pytest
 from msgspec.structs import replace
 
 from baton.core.layout import KVLayout
-from baton.core.manifest import ChunkSpec
+from baton.core.manifest import ChunkGeometry, ChunkSpec, plan_chunks
 from baton.core.reblock import Reblock
 from baton.core.remap.block_table import BlockTable
 from baton.core.remap.fragments import fragments
 from baton.core.remap.partition import partition_of
 from baton.core.remap.plan import plan_remap
 from baton.core.remap.span import Span
-from baton.runtime.regions import Side, block_runs, reblocked_runs
+from baton.errors import LocalProtocolError
+from baton.runtime.regions import PoolShape, Side, block_runs, reblocked_runs
 
 PLAIN = KVLayout(num_layers=3, num_kv_heads=2, head_dim=2, block_size=8)
 LAYOUTS = {
@@ -82,5 +83,83 @@ def test_runs_of_whole_blocks(name):
     layout = LAYOUTS[name]
     sides = Side(blocks(3, 4, 9), 9), Side(blocks(4, 4, 7), 7)
     spec = ChunkSpec(chunk_id=0, layer_start=0, num_layers=3, block_start=0, num_blocks=4, nbytes=0)
-    runs = block_runs(layout, spec, sides[0].blocks, 9, sides[1].blocks, 7)
+    runs = block_runs(layout, spec, *sides)
     assert origins(runs) == origins(planned(layout, (8, 8), sides, 0, 32, Span(0, 3)))
+
+
+DEEP = KVLayout(num_layers=7, num_kv_heads=2, head_dim=2, block_size=8)
+NUM_ROWS = 61
+
+
+def by_stage(pairs) -> dict[tuple[int, int], tuple[int, int]]:
+    """(destination stage, byte there) to (source stage, byte there), each destination once."""
+    found = {}
+    for out_stage, into_stage, runs in pairs:
+        for into, out in origins(runs).items():
+            assert (into_stage, into) not in found
+            found[into_stage, into] = out_stage, out
+    return found
+
+
+@pytest.mark.parametrize("sizes", [(8, 8), (8, 16), (16, 8)])
+@pytest.mark.parametrize("chunk_layers", [1, 2, 7])
+@pytest.mark.parametrize(("out_pp", "into_pp"), [(1, 1), (2, 1), (1, 3), (2, 3), (7, 2), (3, 3)])
+def test_chunks_go_from_stage_to_stage_as_the_general_remap_plans(
+    out_pp, into_pp, chunk_layers, sizes
+):
+    source, into = (
+        replace(DEEP, block_size=size, pp_size=pp)
+        for size, pp in zip(sizes, (out_pp, into_pp), strict=True)
+    )
+    totals = 11, 12
+    tables = [
+        blocks(seed, -(-NUM_ROWS // layout.block_size), total)
+        for seed, (layout, total) in enumerate(zip((source, into), totals, strict=True))
+    ]
+    shapes = PoolShape(source, totals[0]), PoolShape(into, totals[1])
+    is_padded = sizes[0] == sizes[1]
+    geometry = ChunkGeometry(chunk_layers=chunk_layers, chunk_blocks=len(tables[1]))
+    specs = plan_chunks(
+        into, len(tables[1]), geometry, None if is_padded else NUM_ROWS, source_pp_size=out_pp
+    )
+    pairs = []
+    for spec in specs:
+        out_stage, near = shapes[0].side(spec, tables[0])
+        into_stage, far = shapes[1].side(spec, tables[1])
+        if is_padded:
+            runs = block_runs(into, spec, near, far)
+        else:
+            reblock = Reblock(
+                source_block_size=sizes[0],
+                source_slot=0,
+                destination_block_size=sizes[1],
+                num_rows=NUM_ROWS,
+            )
+            runs = reblocked_runs(into, spec, reblock, near, far)
+        assert sum(run[2] for run in runs) == spec.nbytes
+        pairs.append((out_stage, into_stage, runs))
+    general = fragments(
+        plan_remap(
+            partition_of(source, totals[0]),
+            partition_of(into, totals[1]),
+            *(BlockTable(block_ids=table) for table in tables),
+            Span(0, NUM_ROWS),
+            whole_blocks=is_padded,
+        ).copies
+    )
+    columns = zip(
+        general.source_rank,
+        general.destination_rank,
+        general.source_offset,
+        general.destination_offset,
+        general.nbytes,
+        strict=True,
+    )
+    planned_pairs = [(int(a), int(b), [(int(c), int(d), int(e))]) for a, b, c, d, e in columns]
+    assert by_stage(pairs) == by_stage(planned_pairs)
+
+
+def test_a_chunk_across_a_border_has_no_stage():
+    spec = ChunkSpec(chunk_id=4, layer_start=3, num_layers=2, block_start=0, num_blocks=1, nbytes=0)
+    with pytest.raises(LocalProtocolError, match="chunk 4 of layers 3 to 4 lies in no one stage"):
+        PoolShape(replace(DEEP, pp_size=2), 9).side(spec, (0,))

@@ -6,6 +6,7 @@ from baton.errors import ConfigError
 def check_bounds(config: object) -> None:
     """Raise ConfigError for a number of a configuration that is out of its range."""
     at_least_one = {
+        "cluster": ("prefill_pp", "decode_pp"),
         "worker": ("threads", "kv_nbytes", "max_batch_tokens", "max_num_seqs", "max_reservations"),
         "transfer": (
             "chunk_nbytes",
@@ -48,3 +49,20 @@ def check_bounds(config: object) -> None:
                 value = getattr(getattr(config, section), name)
                 if value < least:
                     raise ConfigError(f"{section}.{name}: {value} is too small; {remedy}")
+
+
+def check_stages(config: object, field: str, pp_size: int) -> None:
+    """Raise ConfigError for what workers of several pipeline stages, as `field` asks, do not do."""
+    only = {
+        ("model", "device"): "cpu",
+        ("transfer", "staging"): "auto",
+        ("cache", "host_nbytes"): 0,
+        ("cache", "disk_nbytes"): 0,
+    }
+    for (section, name), value in only.items():
+        given = getattr(getattr(config, section), name)
+        if pp_size > 1 and given != value:
+            raise ConfigError(
+                f"{section}.{name}: {given} with {field} {pp_size}; workers of several pipeline "
+                f"stages serve with {section}.{name}={value} only"
+            )

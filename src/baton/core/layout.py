@@ -31,6 +31,11 @@ class KVLayout(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("num_layers", "num_kv_heads", "head_dim", "block_size", "tp_size", "pp_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"layout.{name} is {getattr(self, name)}; it must be at least 1")
+        if self.pp_size > self.num_layers:
+            raise ConfigError(
+                f"layout.pp_size is {self.pp_size} with layout.num_layers {self.num_layers}; "
+                "a pipeline stage holds one layer at least, so use fewer stages"
+            )
         if self.latent_dim < 0:
             raise ConfigError(f"layout.latent_dim is {self.latent_dim}; it must not be negative")
         for name in ("dtype_k", "dtype_v"):

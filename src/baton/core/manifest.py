@@ -1,12 +1,14 @@
 """Chunks, grants and the handoff manifest with its four namespaces (specification 0x01A)."""
 
 import hashlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from baton.core.ids import Direction, Fence, Purpose, Schedule
 from baton.core.layout import KVLayout, ModelIdentity
+from baton.core.remap.partition import even_stages
 from baton.core.request import Token
 from baton.core.token_bytes import token_bytes
 
@@ -46,6 +48,13 @@ class BlockSizes(msgspec.Struct, frozen=True, kw_only=True):
     destination: int
 
 
+class PipelineSizes(msgspec.Struct, frozen=True, kw_only=True):
+    """Pipeline stages of each side, where their numbers differ."""
+
+    source: int
+    destination: int
+
+
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """What a destination promised: storage for exactly these blocks, under this reservation."""
 
@@ -67,6 +76,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """The destination's, as it was reserved: the source may not use history of a lower one."""
     block_sizes: BlockSizes | None = None
     """None where they are equal: then whole blocks move, padding included; otherwise rows."""
+    pp_sizes: PipelineSizes | None = None
+    """None where they are equal. No chunk reaches across a border of either side's stages."""
 
     @property
     def is_copy(self) -> bool:
@@ -97,6 +108,8 @@ def grant_defect(grant: Grant, layout: KVLayout, pool_num_blocks: int) -> str:
         return "geometry"
     if grant.block_sizes is not None and _are_odd(grant.block_sizes, grant, layout):
         return "block_sizes"
+    if grant.pp_sizes is not None and _splits_are_odd(grant.pp_sizes, grant, layout):
+        return "pp_sizes"
     chunk_blocks = min(geometry.chunk_blocks, len(blocks))
     chunk_layers = min(geometry.chunk_layers, layout.num_layers)
     if grant.credit_nbytes < max(1, chunk_blocks * chunk_layers * layout.layer_block_nbytes):
@@ -108,6 +121,13 @@ def _are_odd(sizes: BlockSizes, grant: Grant, layout: KVLayout) -> bool:
     """Block sizes that are equal after all, not the destination's, or of a copy of history."""
     is_own = sizes.destination == layout.block_size != sizes.source
     return sizes.source < 1 or not is_own or grant.is_copy or grant.fence.colocated
+
+
+def _splits_are_odd(sizes: PipelineSizes, grant: Grant, layout: KVLayout) -> bool:
+    """Splits that are equal after all, impossible, not the destination's, or of a copy."""
+    is_own = sizes.destination == layout.pp_size != sizes.source
+    fits = 1 <= sizes.source <= layout.num_layers
+    return not fits or not is_own or grant.is_copy or grant.fence.colocated
 
 
 class RequestNamespace(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,23 +234,30 @@ def _fewest_chunks(layout: KVLayout, num_blocks: int, limit_nbytes: int) -> Chun
 def plan_grant(grant: Grant, layout: KVLayout) -> tuple[ChunkSpec, ...]:
     """The chunks of a grant in its destination's `layout`; both sides derive the same list."""
     num_rows = grant.num_tokens - grant.token_start if grant.block_sizes else None
-    return plan_chunks(layout, grant.num_remote_blocks, grant.geometry, num_rows)
+    other = grant.pp_sizes.source if grant.pp_sizes else 1
+    return plan_chunks(layout, grant.num_remote_blocks, grant.geometry, num_rows, other)
 
 
 def plan_chunks(
-    layout: KVLayout, num_blocks: int, geometry: ChunkGeometry, num_rows: int | None = None
+    layout: KVLayout,
+    num_blocks: int,
+    geometry: ChunkGeometry,
+    num_rows: int | None = None,
+    source_pp_size: int = 1,
 ) -> tuple[ChunkSpec, ...]:
     """Cut `num_blocks` blocks of every layer into chunks that cover each (layer, block) once.
 
     Ids count in the order rows become ready. With `num_rows` the last block moves without its
-    padding: where block sizes differ the source may not even have those slots.
+    padding: where block sizes differ the source may not even have those slots. A chunk lies in one
+    pipeline stage of the source, `source_pp_size` of them, and in one of the destination's.
     """
+    splits = {layout.pp_size, source_pp_size}
+    pieces = _layer_pieces(layout.num_layers, splits, geometry.chunk_layers)
     most_rows = num_blocks * layout.block_size if num_rows is None else num_rows
     chunks: list[ChunkSpec] = []
     for block_start in range(0, num_blocks, geometry.chunk_blocks):
         blocks = min(geometry.chunk_blocks, num_blocks - block_start)
-        for layer_start in range(0, layout.num_layers, geometry.chunk_layers):
-            layers = min(geometry.chunk_layers, layout.num_layers - layer_start)
+        for layer_start, layers in pieces:
             end_row = min((block_start + blocks) * layout.block_size, most_rows)
             chunks.append(
                 ChunkSpec(
@@ -243,6 +270,19 @@ def plan_chunks(
                 )
             )
     return tuple(chunks)
+
+
+def _layer_pieces(num_layers: int, splits: Iterable[int], most: int) -> list[tuple[int, int]]:
+    """(first layer, layers) of pieces of `most` layers at most, none across a stage's border."""
+    borders = {
+        0,
+        *(end for pp in splits for end in itertools.accumulate(even_stages(num_layers, pp))),
+    }
+    return [
+        (first, min(most, end - first))
+        for start, end in itertools.pairwise(sorted(borders))
+        for first in range(start, end, most)
+    ]
 
 
 def covers_exactly(chunks: Sequence[ChunkSpec], num_layers: int, num_blocks: int) -> bool:

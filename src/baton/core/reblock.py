@@ -8,6 +8,9 @@ from baton.core.layout import KVLayout
 from baton.core.manifest import ChunkSpec, Grant
 from baton.core.remap.slots import SlotRun, shared_runs
 
+BRIDGED = ("block_size", "pp_size")
+"""The fields in which a source's layout may differ from its destination's."""
+
 
 class Reblock(msgspec.Struct, frozen=True, kw_only=True):
     """How the rows of one chunk lie in the blocks of both sides.
@@ -30,25 +33,38 @@ def slot_runs(reblock: Reblock) -> Iterator[SlotRun]:
 
 
 def transform_defect(source: KVLayout, destination: KVLayout) -> str:
-    """Name of the first field that no transform bridges, or "": only `block_size` may differ."""
+    """Name of the first field that no transform bridges, or "".
+
+    Only the block size and the number of pipeline stages may differ.
+    """
     for name in KVLayout.__struct_fields__:
-        if name != "block_size" and getattr(source, name) != getattr(destination, name):
+        if name not in BRIDGED and getattr(source, name) != getattr(destination, name):
             return name
     return ""
 
 
 def source_layout(grant: Grant, layout: KVLayout) -> KVLayout:
     """The source's layout, from that of either side."""
-    return _sized(layout, grant.block_sizes.source) if grant.block_sizes else layout
+    sizes, splits = grant.block_sizes, grant.pp_sizes
+    if sizes is None and splits is None:
+        return layout
+    return msgspec.structs.replace(
+        layout,
+        block_size=sizes.source if sizes else layout.block_size,
+        pp_size=splits.source if splits else layout.pp_size,
+    )
 
 
 def destination_layout(grant: Grant, layout: KVLayout) -> KVLayout:
     """The destination's layout, from that of either side."""
-    return _sized(layout, grant.block_sizes.destination) if grant.block_sizes else layout
-
-
-def _sized(layout: KVLayout, block_size: int) -> KVLayout:
-    return msgspec.structs.replace(layout, block_size=block_size)
+    sizes, splits = grant.block_sizes, grant.pp_sizes
+    if sizes is None and splits is None:
+        return layout
+    return msgspec.structs.replace(
+        layout,
+        block_size=sizes.destination if sizes else layout.block_size,
+        pp_size=splits.destination if splits else layout.pp_size,
+    )
 
 
 def chunk_rows(grant: Grant, layout: KVLayout, spec: ChunkSpec) -> range:

@@ -11,6 +11,7 @@ from baton.config import ModelConfig
 from baton.core.layout import ModelInfo
 from baton.core.work import Batch, BatchResult, Sampled
 from baton.engine.build import Built, build
+from baton.engine.forward import Forward
 from baton.engine.pool import Pool
 from baton.engine.sampling import sample
 from baton.engine.selftest import bits_differ, check_equal
@@ -67,6 +68,11 @@ class Engine:
         if self._pool is None:
             raise LocalProtocolError("bind_pool first: the engine has no K/V pool")
         return self._pool
+
+    @property
+    def forward(self) -> Forward:
+        """What runs the model's steps."""
+        return self._built.forward
 
     def bind_pool(self, buffer: memoryview | None, num_blocks: int) -> None:
         """Use `buffer` (writable, kept alive by the caller) as pool, or private memory if None."""

@@ -5,7 +5,7 @@ operations between the linears fused. The self-test holds it to the transformers
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,15 @@ class _Layer:
     post_norm: Tensor
     gate_up: Linear
     down: Linear
+
+
+class Activations(NamedTuple):
+    """What one layer hands to the next, `[rows][hidden]` each."""
+
+    x: Tensor
+    """The residual stream without the layer's last product, which is added with the next norm."""
+    delta: Tensor | None
+    """That product; None before the first layer."""
 
 
 def is_plain(model: Any) -> bool:
@@ -112,11 +121,23 @@ class PlainForward:
 
     def run(self, step: Step, pool: Pool) -> Tensor:
         """Logits of the step's sample rows."""
-        ops, eps = self._ops, self._eps
+        return self.finish(step, self.run_layers(step, pool, self.begin(step)))
+
+    def begin(self, step: Step) -> Activations:
+        """The embedded rows of a step."""
         token_ids = step.token_ids.to(self._embedding.device)
-        x = self._embedding.index_select(0, token_ids)
-        hidden = ops.rms_norm(x, self._layers[0].input_norm, eps)
+        return Activations(self._embedding.index_select(0, token_ids), None)
+
+    def run_layers(self, step: Step, pool: Pool, flow: Activations) -> Activations:
+        """Run the layers that are here over rows that came from the layers before; `flow` is
+        changed. Layers count from the first one here."""
+        ops, eps = self._ops, self._eps
+        x, delta = flow
         for i, layer in enumerate(self._layers):
+            if delta is None:
+                hidden = ops.rms_norm(x, layer.input_norm, eps)
+            else:
+                hidden = ops.add_rms_norm(delta, x, layer.input_norm, eps)
             qkv = layer.qkv.multiply(hidden)
             ops.rope_and_write(qkv, layer.head_norms, eps, self._rope, step, pool, i)
             pool.layer_written(i)
@@ -126,8 +147,41 @@ class PlainForward:
             delta = layer.output.multiply(attended)
             hidden = ops.add_rms_norm(delta, x, layer.post_norm, eps)
             delta = layer.down.multiply(ops.silu_mul(layer.gate_up.multiply(hidden)))
-            last = i + 1 == len(self._layers)
-            norm = self._final_norm if last else self._layers[i + 1].input_norm
-            hidden = ops.add_rms_norm(delta, x, norm, eps)
+        return Activations(x, delta)
+
+    def finish(self, step: Step, flow: Activations) -> Tensor:
+        """Logits of the step's sample rows, from what the last layer gave."""
+        assert flow.delta is not None, "a layer has run"
+        hidden = self._ops.add_rms_norm(flow.delta, flow.x, self._final_norm, self._eps)
         logits: Tensor = self._head(hidden.index_select(0, step.sample_rows.to(hidden.device)))
         return logits
+
+    @property
+    def num_layers(self) -> int:
+        """Layers that are here."""
+        return len(self._layers)
+
+    @property
+    def hidden_size(self) -> int:
+        """Scalars of a row between two layers."""
+        return self._final_norm.shape[0]
+
+    def keep(self, layers: range, *, num_layers: int) -> None:
+        """Let go of all layers but these of `num_layers`, and of what begins or ends elsewhere."""
+        kept = [self._layers[i] for i in layers]
+        self._layers = kept
+        if layers.start > 0:
+            self._embedding = self._embedding.new_empty(0)
+        self.linears = [
+            linear for one in kept for linear in (one.qkv, one.output, one.gate_up, one.down)
+        ]
+        if layers.stop == num_layers:
+            self.linears.append(self._head)
+        else:
+            del self._head
+
+    def agree(self, min_rows: int) -> None:
+        """Compute at least so many rows: all stages of a pipeline pad alike."""
+        self.min_rows = min_rows
+        for linear in self.linears:
+            linear.min_rows = min_rows

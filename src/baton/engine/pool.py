@@ -72,13 +72,23 @@ class Pool:
 
         Equal rows give equal digests whatever the block ids, the padding and the block size.
         """
+        return digest_pools([self], block_table, num_tokens)
+
+    def add_rows(self, state: xxhash.xxh3_128, block_table: Sequence[int], num_tokens: int) -> None:
+        """Feed exactly `num_tokens` rows of all layers to a digest under way."""
         blocks = block_table[: self.layout.num_blocks(num_tokens)]
         if len(blocks) * self.layout.block_size < num_tokens:
             raise ValueError(f"{len(block_table)} blocks do not hold {num_tokens} rows")
         index = torch.tensor(list(blocks), dtype=torch.long, device=self.tensor.device)
-        state = xxhash.xxh3_128()
         for layer in self.layers:
             rows = layer.index_select(0, index).permute(1, 2, 0, 3, 4).flatten(2, 3)
             rows = rows[:, :, :num_tokens].contiguous().cpu()
             state.update(rows.view(torch.uint8).numpy().data)
-        return str(state.hexdigest())
+
+
+def digest_pools(pools: Sequence[Pool], block_table: Sequence[int], num_tokens: int) -> str:
+    """`Pool.digest` of a cache whose layers lie in several pools, in order."""
+    state = xxhash.xxh3_128()
+    for pool in pools:
+        pool.add_rows(state, block_table, num_tokens)
+    return str(state.hexdigest())

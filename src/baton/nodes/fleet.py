@@ -6,7 +6,7 @@ import msgspec
 
 from baton.core.ids import Role
 from baton.core.layout import KVLayout, ModelInfo
-from baton.core.reblock import transform_defect
+from baton.core.reblock import BRIDGED, transform_defect
 from baton.core.snapshot import LoadSnapshot, Rates, WorkerInfo
 from baton.nodes.account import Account
 from baton.policy.routing import WorkerLoad
@@ -169,7 +169,8 @@ class Fleet:
     def _layout_fields(self, info: WorkerInfo) -> list[tuple[str, object, object]]:
         """The first field of the K/V layout that no transform bridges, with both values; or none.
 
-        Block sizes may differ between prefill and decode workers, not among those of one role.
+        Block sizes and pipeline stages may differ between prefill and decode workers, not among
+        those of one role.
         """
         assert self._reference is not None
         ours, theirs = self._reference.model.layout, info.model.layout
@@ -177,8 +178,11 @@ class Fleet:
         if defect:
             return [(f"K/V layout {defect}", getattr(ours, defect), getattr(theirs, defect))]
         alike = [view.info.model.layout for view in self if view.info.role is info.role]
-        sizes = {layout.block_size for layout in alike} - {theirs.block_size}
-        return [("K/V layout block_size", size, theirs.block_size) for size in sizes]
+        return [
+            (f"K/V layout {name}", value, getattr(theirs, name))
+            for name in BRIDGED
+            for value in {getattr(layout, name) for layout in alike} - {getattr(theirs, name)}
+        ]
 
     def join(self, info: WorkerInfo, now_us: int) -> None:
         """Add a worker, or its new life."""

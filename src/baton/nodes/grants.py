@@ -25,6 +25,8 @@ def granted_to_other(grant: Grant, layout: KVLayout, destination: WorkerInfo) ->
     theirs = destination.model.layout
     if transform_defect(layout, theirs):
         return "layout"
-    if source_layout(grant, theirs).block_size != layout.block_size:
-        return "block_sizes"
+    said = source_layout(grant, theirs)
+    for field, name in (("block_size", "block_sizes"), ("pp_size", "pp_sizes")):
+        if getattr(said, field) != getattr(layout, field):
+            return name
     return grant_defect(grant, theirs, destination.num_blocks)

@@ -6,7 +6,7 @@ import msgspec
 
 from baton.core.ids import Purpose
 from baton.core.layout import KVLayout
-from baton.core.manifest import BlockSizes, Grant, choose_geometry
+from baton.core.manifest import BlockSizes, Grant, PipelineSizes, choose_geometry
 from baton.core.messages import Reserve
 from baton.core.reblock import transform_defect
 from baton.nodes.context import WorkerContext
@@ -84,8 +84,11 @@ def _reserve_copy(
     layout, memory, request = context.layout, context.memory, message.request
     if not context.keeps_prompts:
         return Denial(reason="keeps_no_history", transient=False)
-    if context.layout_of(message.fence.source_id).block_size != layout.block_size:
+    source = context.layout_of(message.fence.source_id)
+    if source.block_size != layout.block_size:
         return Denial(reason="block_sizes_differ", transient=False)
+    if source.pp_size != layout.pp_size:
+        return Denial(reason="pp_sizes_differ", transient=False)
     if num_tokens % layout.block_size or message.output_token_ids:
         return Denial(reason="not_whole_blocks", transient=False)
     hashes = memory.hashes(request, request.prompt_token_ids)
@@ -115,7 +118,7 @@ def _granted(
 def _grant(
     context: WorkerContext, message: Reserve, table: list[int], num_pinned: int, num_tokens: int
 ) -> Grant:
-    layout = context.layout
+    layout, source = context.layout, context.layout_of(message.fence.source_id)
     end = layout.num_blocks(num_tokens)
     return Grant(
         fence=msgspec.structs.replace(message.fence, reservation_id=context.mint_reservation_id()),
@@ -136,7 +139,8 @@ def _grant(
         route_epoch=message.route_epoch,
         purpose=message.purpose,
         cache_generation=context.cache_generation,
-        block_sizes=_block_sizes(context.layout_of(message.fence.source_id), layout),
+        block_sizes=_block_sizes(source, layout),
+        pp_sizes=_pp_sizes(source, layout),
     )
 
 
@@ -144,3 +148,9 @@ def _block_sizes(source: KVLayout, destination: KVLayout) -> BlockSizes | None:
     if source.block_size == destination.block_size:
         return None
     return BlockSizes(source=source.block_size, destination=destination.block_size)
+
+
+def _pp_sizes(source: KVLayout, destination: KVLayout) -> PipelineSizes | None:
+    if source.pp_size == destination.pp_size:
+        return None
+    return PipelineSizes(source=source.pp_size, destination=destination.pp_size)

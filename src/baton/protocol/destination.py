@@ -20,7 +20,6 @@ from baton.core.reblock import (
     reblock_of,
     source_blocks,
     source_layout,
-    transform_defect,
 )
 from baton.core.request import Request, Token
 from baton.core.sets import TransferLedger, open_ledger
@@ -224,10 +223,8 @@ class DestinationTransfer:
         ]
 
     def _comes_from(self, layout: KVLayout) -> bool:
-        """The bytes came from blocks of the granted size, and from nothing else that differs."""
-        return not transform_defect(layout, self.layout) and (
-            layout.block_size == source_layout(self.grant, self.layout).block_size
-        )
+        """The bytes came from blocks and stages as granted, and from nothing else that differs."""
+        return layout == source_layout(self.grant, self.layout)
 
     def _is_word(self, token: Token | None) -> bool:
         return token is None or 0 <= token.token_id < self.vocab_size

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from baton.core.effects import DigestKV
 from baton.core.events import BatchDone, Event, KVDigested, LayerReady
 from baton.core.work import Batch, BatchResult
-from baton.engine.engine import Engine
+from baton.errors import EngineLost
 from baton.runtime.notice import notice
+from baton.runtime.pipeline import StepEngine
 
 
 class EngineThread:
@@ -22,7 +23,7 @@ class EngineThread:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: StepEngine,
         loop: asyncio.AbstractEventLoop,
         post: Callable[[Event], None],
         lost: Callable[[str], None],
@@ -65,6 +66,8 @@ class EngineThread:
 
         try:
             result = self._engine.execute(batch, on_layer if batch.report_layers else None)
+        except EngineLost:
+            raise
         except Exception as error:
             result = BatchResult(batch_id=batch.batch_id, error=_text(error))
         return BatchDone(result=result)

@@ -10,7 +10,7 @@ import os
 import random
 import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -135,7 +135,7 @@ class FaultyPlane:
 
     def __init__(self, plane: DataPlane, *, faults: FaultSpec, place: str) -> None:
         self._plane = plane
-        self._region: Bytes | None = None
+        self._regions: list[Bytes] = []
         self._diary = PlaneDiary(faults.diary) if faults.diary else None
         self.num_flips = 0
         self._faults = faults
@@ -143,11 +143,17 @@ class FaultyPlane:
         self._marked: dict[int, set[int]] = {}
 
     def register(
-        self, arena: Arena, offset: int = 0, nbytes: int | None = None
+        self,
+        arena: Arena,
+        offset: int = 0,
+        nbytes: int | None = None,
+        *,
+        stages: Sequence[Arena] = (),
     ) -> RegionDescriptor:
         """See DataPlane.register."""
-        descriptor = self._plane.register(arena, offset, nbytes)
-        self._region = arena.buffer[offset : offset + descriptor.nbytes]
+        descriptor = self._plane.register(arena, offset, nbytes, stages=stages)
+        first = arena.buffer[offset : offset + descriptor.nbytes]
+        self._regions = [first, *(stage.buffer for stage in stages)]
         return descriptor
 
     def poll(self) -> list[Completion]:
@@ -212,14 +218,13 @@ class FaultyPlane:
     def close(self) -> None:
         """See DataPlane.close."""
         self._plane.close()
-        self._region = None
+        self._regions = []
         if self._diary is not None:
             self._diary.close()
             self._diary = None
 
     def _flip(self, order: DigestOrder) -> None:
-        region = self._region
-        assert region is not None, "register comes before the first order"
+        region = self._regions[order.stage]
         offset, nbytes = self._chance.choice(order.runs)
         region[offset + self._chance.randrange(nbytes)] ^= 1 << self._chance.randrange(8)
         self.num_flips += 1

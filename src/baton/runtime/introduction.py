@@ -6,6 +6,7 @@ from baton.core.snapshot import WorkerInfo
 from baton.errors import RemoteProtocolError
 from baton.nodes.context import ROUTER
 from baton.runtime.dataplane import RegionDescriptor, ShmRegion
+from baton.runtime.regions import stage_layers
 
 
 def check_introduction(info: WorkerInfo, *, control: str) -> RegionDescriptor:
@@ -31,15 +32,29 @@ def check_introduction(info: WorkerInfo, *, control: str) -> RegionDescriptor:
             f"the region of {who} is that of {region.worker_id} epoch {region.epoch}; a worker "
             "offers its own memory only"
         )
-    needed = info.num_blocks * info.model.layout.bytes_per_block
-    if info.num_blocks < 1 or region.nbytes < needed:
-        raise RemoteProtocolError(
-            f"the region of {who} has {region.nbytes} bytes, which is no room for its "
-            f"num_blocks {info.num_blocks} of {info.model.layout.bytes_per_block} bytes each"
-        )
+    _require_room(who, info, region)
     if isinstance(region, ShmRegion):
         _require_inside(who, region)
     return region
+
+
+def _require_room(who: str, info: WorkerInfo, region: RegionDescriptor) -> None:
+    """Every pipeline stage offers memory for the blocks of its own layers."""
+    layout = info.model.layout
+    stages = stage_layers(layout)
+    if len(region.sizes) != len(stages):
+        raise RemoteProtocolError(
+            f"the region of {who} is that of {len(region.sizes)} pipeline stages, and its layout "
+            f"has pp_size {layout.pp_size}"
+        )
+    for stage, (nbytes, layers) in enumerate(zip(region.sizes, stages, strict=True)):
+        block_nbytes = layers.size * layout.layer_block_nbytes
+        if info.num_blocks < 1 or nbytes < info.num_blocks * block_nbytes:
+            where = f"stage {stage} of the region" if len(stages) > 1 else "the region"
+            raise RemoteProtocolError(
+                f"{where} of {who} has {nbytes} bytes, which is no room for its "
+                f"num_blocks {info.num_blocks} of {block_nbytes} bytes each"
+            )
 
 
 def _require_inside(who: str, region: ShmRegion) -> None:

@@ -16,6 +16,7 @@ from baton.runtime.dataplane import (
     Received,
 )
 from baton.runtime.regions import (
+    PoolShape,
     Side,
     block_runs,
     local_runs,
@@ -45,7 +46,7 @@ class ChunkMover:
     ) -> None:
         self._plane = plane
         self._layout = layout
-        self._num_blocks = num_blocks
+        self._shape = PoolShape(layout, num_blocks)
         self._feed = feed
         self._checksum = checksum
         self._staging = staging
@@ -54,18 +55,25 @@ class ChunkMover:
 
     # -- orders --------------------------------------------------------------------------------
 
-    def move(self, effect: MoveChunk, peer_num_blocks: int | None) -> None:
-        """Move a chunk; `peer_num_blocks` is None when that life of the peer is gone."""
-        if peer_num_blocks is None:
+    def move(self, effect: MoveChunk, peer: PoolShape | None) -> None:
+        """Move a chunk to or from the pool of a peer, None when that life of it is gone.
+
+        The stage that holds its layers here deals with the one that holds them there.
+        """
+        if peer is None:
             self._loop.call_soon(self._feed, _failed_move(effect, "peer gone"))
             return
+        local_stage, near = self._shape.side(effect.chunk, effect.local_blocks)
+        remote_stage, far = peer.side(effect.chunk, effect.remote_blocks)
         order = PutOrder(
             peer_id=effect.peer_id,
             peer_epoch=effect.peer_epoch,
             reservation_id=effect.reservation_id,
             chunk_id=effect.chunk.chunk_id,
             direction="write" if effect.write else "read",
-            runs=self._runs_between(effect, peer_num_blocks),
+            runs=self._runs_between(effect, near, far),
+            local_stage=local_stage,
+            remote_stage=remote_stage,
         )
         if self._staging is None or not effect.write:
             self._put(effect, order)
@@ -80,16 +88,14 @@ class ChunkMover:
         self._staging.copy_out(effect.reservation_id, effect.chunk, effect.local_blocks, staged)
 
     def _runs_between(
-        self, effect: MoveChunk, peer_num_blocks: int
+        self, effect: MoveChunk, near: Side, far: Side
     ) -> tuple[tuple[int, int, int], ...]:
-        local = Side(effect.local_blocks, self._num_blocks)
-        remote = Side(effect.remote_blocks, peer_num_blocks)
         reblock, chunk = effect.reblock, effect.chunk
         if reblock is None:
-            return block_runs(self._layout, chunk, *local, *remote)
+            return block_runs(self._layout, chunk, near, far)
         if effect.write:
-            return tuple(reblocked_runs(self._layout, chunk, reblock, local, remote))
-        runs = reblocked_runs(self._layout, chunk, reblock, remote, local)
+            return tuple(reblocked_runs(self._layout, chunk, reblock, near, far))
+        runs = reblocked_runs(self._layout, chunk, reblock, far, near)
         return tuple((target, origin, nbytes) for origin, target, nbytes in runs)
 
     def _put(self, effect: MoveChunk, order: PutOrder) -> None:
@@ -116,17 +122,17 @@ class ChunkMover:
         if not self._checksum:
             self._loop.call_soon(self._settle, effect, 0, "")
             return
-        side, chunk, reblock = (
-            Side(effect.local_blocks, self._num_blocks),
-            effect.chunk,
-            effect.reblock,
-        )
+        chunk, reblock = effect.chunk, effect.reblock
+        stage, side = self._shape.side(chunk, effect.local_blocks)
         if reblock is None:
-            runs = local_runs(self._layout, chunk, *side)
+            runs = local_runs(self._layout, chunk, side)
         else:
             runs = reblocked_local_runs(self._layout, chunk, reblock, side, inward=effect.inward)
         order = DigestOrder(
-            reservation_id=effect.reservation_id, chunk_id=effect.chunk.chunk_id, runs=runs
+            reservation_id=effect.reservation_id,
+            chunk_id=effect.chunk.chunk_id,
+            runs=runs,
+            stage=stage,
         )
         try:
             self._digests[self._plane.digest(order)] = effect

@@ -7,22 +7,49 @@ from typing import NamedTuple
 from baton.core.layout import DTYPE_NBYTES, KVLayout
 from baton.core.manifest import ChunkSpec
 from baton.core.reblock import Reblock, slot_runs
+from baton.core.remap.partition import partition_of
+from baton.core.remap.span import Span
+from baton.errors import LocalProtocolError
 
 
 class Side(NamedTuple):
-    """Blocks of one pool that hold a chunk, and how many blocks the pool has."""
+    """Blocks of one pool that hold a chunk, how many blocks the pool has, and its first layer."""
 
     blocks: Sequence[int]
     total: int
+    first_layer: int = 0
+    """Of the pipeline stage whose pool it is; chunks name the layers of the whole model."""
+
+
+class PoolShape:
+    """How a worker's pool is cut: so many blocks, and the layers of each pipeline stage."""
+
+    def __init__(self, layout: KVLayout, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self._stages = stage_layers(layout)
+
+    def side(self, chunk: ChunkSpec, blocks: Sequence[int]) -> tuple[int, Side]:
+        """The stage that holds a chunk, and its blocks there.
+
+        Raises LocalProtocolError for a chunk across the border of two stages.
+        """
+        end = chunk.layer_start + chunk.num_layers
+        for stage, layers in enumerate(self._stages):
+            if layers.start <= chunk.layer_start and end <= layers.stop:
+                return stage, Side(blocks, self.num_blocks, layers.start)
+        raise LocalProtocolError(
+            f"chunk {chunk.chunk_id} of layers {chunk.layer_start} to {end - 1} lies in no one "
+            f"stage of {', '.join(map(str, self._stages))}"
+        )
+
+
+def stage_layers(layout: KVLayout) -> tuple[Span, ...]:
+    """The layers of each pipeline stage of a worker with this layout."""
+    return partition_of(layout, 1).stage_layers
 
 
 def block_runs(
-    layout: KVLayout,
-    chunk: ChunkSpec,
-    local_blocks: Sequence[int],
-    local_total: int,
-    remote_blocks: Sequence[int],
-    remote_total: int,
+    layout: KVLayout, chunk: ChunkSpec, near: Side, far: Side
 ) -> tuple[tuple[int, int, int], ...]:
     """(local offset, remote offset, nbytes) runs of a chunk, merged where both sides adjoin.
 
@@ -31,9 +58,10 @@ def block_runs(
     size = layout.layer_block_nbytes
     merged: list[tuple[int, int, int]] = []
     for layer in range(chunk.layer_start, chunk.layer_start + chunk.num_layers):
-        for mine, theirs in zip(local_blocks, remote_blocks, strict=True):
-            local = (layer * local_total + mine) * size
-            remote = (layer * remote_total + theirs) * size
+        near_start = (layer - near.first_layer) * near.total
+        far_start = (layer - far.first_layer) * far.total
+        for mine, theirs in zip(near.blocks, far.blocks, strict=True):
+            local, remote = (near_start + mine) * size, (far_start + theirs) * size
             if merged:
                 last_local, last_remote, nbytes = merged[-1]
                 if last_local + nbytes == local and last_remote + nbytes == remote:
@@ -43,11 +71,9 @@ def block_runs(
     return tuple(merged)
 
 
-def local_runs(
-    layout: KVLayout, chunk: ChunkSpec, blocks: Sequence[int], total: int
-) -> tuple[tuple[int, int], ...]:
+def local_runs(layout: KVLayout, chunk: ChunkSpec, side: Side) -> tuple[tuple[int, int], ...]:
     """(offset, nbytes) runs of a chunk in one pool."""
-    runs = block_runs(layout, chunk, blocks, total, blocks, total)
+    runs = block_runs(layout, chunk, side, side)
     return tuple((offset, nbytes) for offset, _, nbytes in runs)
 
 
@@ -80,7 +106,11 @@ def reblocked_runs(
     out_nbytes = source.total * reblock.source_block_size * row_nbytes
     in_nbytes = destination.total * reblock.destination_block_size * row_nbytes
     return [
-        (origin + layer * out_nbytes, target + layer * in_nbytes, nbytes)
+        (
+            origin + (layer - source.first_layer) * out_nbytes,
+            target + (layer - destination.first_layer) * in_nbytes,
+            nbytes,
+        )
         for layer in range(chunk.layer_start, chunk.layer_start + chunk.num_layers)
         for origin, target, nbytes in first_layer
     ]
@@ -92,7 +122,7 @@ def reblocked_local_runs(
     """(offset, nbytes) runs of a chunk in one pool, in the destination's order."""
     size = reblock.source_block_size if inward else reblock.destination_block_size
     slots = (reblock.source_slot if inward else 0) + reblock.num_rows
-    other = Side(range(-(-slots // size)), -(-slots // size))
+    other = Side(range(-(-slots // size)), -(-slots // size), side.first_layer)
     source, destination = (other, side) if inward else (side, other)
     runs = reblocked_runs(layout, chunk, reblock, source, destination)
     own = 1 if inward else 0

@@ -24,19 +24,21 @@ from baton.core.request import SamplingParams
 from baton.core.snapshot import Rates, WorkerInfo
 from baton.core.work import Batch, WorkItem
 from baton.engine.engine import Engine
-from baton.engine.staging import Staging
 from baton.errors import BatonError, RemoteProtocolError
 from baton.nodes.context import ROUTER
 from baton.nodes.worker import Worker
 from baton.runtime.chunk_cost import LoopTime
 from baton.runtime.clock import now_us
-from baton.runtime.dataplane.choice import create_arena
 from baton.runtime.descriptors import DescriptorReserve
 from baton.runtime.engine_thread import EngineThread
 from baton.runtime.faults import FaultyPlane, open_channel, open_plane
 from baton.runtime.introduction import check_introduction
 from baton.runtime.mover import ChunkMover
 from baton.runtime.notice import notice
+from baton.runtime.pipeline import PipelineEngine, StepEngine
+from baton.runtime.pipeline.stage_process import StageProcess
+from baton.runtime.pool_memory import PoolMemory
+from baton.runtime.regions import PoolShape
 from baton.runtime.spec import WorkerSpec
 from baton.runtime.staging_thread import StagingThread
 from baton.runtime.tiers import WorkerTiers
@@ -53,11 +55,12 @@ class WorkerHost:
     messages and sends heartbeats whatever the other two do.
     """
 
-    def __init__(self, spec: WorkerSpec, engine: Engine, num_blocks: int) -> None:
+    def __init__(self, spec: WorkerSpec, engine: Engine | PipelineEngine, num_blocks: int) -> None:
         self._spec = spec
         self._engine = engine
         self._num_blocks = num_blocks
         self._layout = engine.info.layout
+        self._stages = engine.stages if isinstance(engine, PipelineEngine) else ()
         self._peers: dict[str, WorkerInfo] = {}
         self._stop = asyncio.Event()
         self._refused = ""
@@ -66,15 +69,14 @@ class WorkerHost:
         self._timer: asyncio.TimerHandle | None = None
         self._trace = TraceLog(spec.worker_id, spec.trace_path)
         self._loop = asyncio.get_running_loop()
-        arena_nbytes = num_blocks * self._layout.bytes_per_block
-        self._arena = create_arena(spec.config, spec.worker_id, arena_nbytes, spec.epoch)
-        staging = self._bind_pool(self._arena.buffer[:arena_nbytes].data)
+        self._memory = PoolMemory(spec, engine, num_blocks)
+        staging, memory = self._memory.staging, self._memory.arenas[0].buffer
         self._tiers = WorkerTiers.open(
-            spec, engine.info, self._arena.buffer, num_blocks, staging, self._feed, self._fail
+            spec, engine.info, memory, num_blocks, staging, self._feed, self._fail
         )
         place = f"{spec.worker_id} {spec.epoch}"
         self._plane = open_plane(spec.config, spec.faults, place)
-        self._region = self._plane.register(self._arena)
+        self._region = self._memory.register(self._plane)
         self._channel = open_channel(
             spec.worker_id, spec.epoch, spec.endpoint, spec.control_keys, spec.faults
         )
@@ -117,21 +119,14 @@ class WorkerHost:
             ),
         )
 
-    def _bind_pool(self, mirror: memoryview) -> Staging | None:
-        """The pool is the arena itself or, on a device, beside it with the arena as its mirror."""
-        staged = self._spec.config.transfer.staging == "always"
-        if not staged and self._engine.info.device == "cpu":
-            self._engine.bind_pool(mirror, self._num_blocks)
-            return None
-        self._engine.bind_pool(None, self._num_blocks)
-        return Staging(self._engine.pool, mirror)
-
     async def run(self) -> str:
         """Serve until stopped; returns why the router refused this worker, or "".
 
         Raises BatonError when this life cannot go on: the supervisor starts the next one.
         """
         self._loop.add_reader(self._plane.fileno(), self._mover.on_readable)
+        for stage in self._stages:
+            self._loop.add_reader(stage.exit_fd, self._on_stage_ended, stage)
         self._channel.admit(ROUTER, 0, self._spec.router_key)
         self._channel.connect(ROUTER, self._spec.router_endpoint, self._spec.router_key)
         self._greet()
@@ -159,6 +154,10 @@ class WorkerHost:
         self._failure = self._failure or reason
         self.stop()
 
+    def _on_stage_ended(self, stage: StageProcess) -> None:
+        self._loop.remove_reader(stage.exit_fd)
+        self._fail(str(stage.lost()))
+
     def _greet(self) -> None:
         """Say hello until the router has answered: the first words may be lost too."""
         self._channel.send(ROUTER, Hello(info=self._info()))
@@ -177,8 +176,11 @@ class WorkerHost:
         self._plane.close()
         self._channel.close()
         self._descriptors.close()
+        for stage in self._stages:
+            self._loop.remove_reader(stage.exit_fd)
+            stage.close()
         self._engine.unbind_pool()
-        self._arena.close()
+        self._memory.close()
         self._trace.close()
 
     def _info(self) -> WorkerInfo:
@@ -302,7 +304,8 @@ class WorkerHost:
     def _move(self, effect: effects.MoveChunk) -> None:
         peer = self._peers.get(effect.peer_id)
         live = peer is not None and peer.epoch == effect.peer_epoch
-        self._mover.move(effect, peer.num_blocks if peer is not None and live else None)
+        shape = PoolShape(peer.model.layout, peer.num_blocks) if peer is not None and live else None
+        self._mover.move(effect, shape)
 
     def _measured(self, message: Load) -> Load:
         """The heartbeat with what only the host can count and measure."""
@@ -328,7 +331,7 @@ class WorkerHost:
         }
 
 
-def warm_up(engine: Engine, num_blocks: int) -> float:
+def warm_up(engine: StepEngine, num_blocks: int) -> float:
     """Run a prefill and a decode step on a pool that holds nothing yet; returns us per row.
 
     Kernels are loaded and rates are known before the first request pays for either.
@@ -356,7 +359,7 @@ def warm_up(engine: Engine, num_blocks: int) -> float:
     return duration_us / rows
 
 
-def num_pool_blocks(engine: Engine, spec: WorkerSpec) -> int:
+def num_pool_blocks(engine: StepEngine, spec: WorkerSpec) -> int:
     """Blocks of the pool: what `worker.kv_nbytes` buys, but no more than could ever be used."""
     layout, worker = engine.info.layout, spec.config.worker
     kv_nbytes = spec.config.kv_nbytes_of(spec.role)

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sys
+from pathlib import Path
 
 import msgspec
 
@@ -12,6 +13,7 @@ from baton.engine.engine import Engine
 from baton.errors import BatonError
 from baton.runtime.descriptors import raise_descriptor_limit
 from baton.runtime.faults import limit_arena
+from baton.runtime.pipeline import PipelineEngine
 from baton.runtime.spec import WorkerReport, WorkerSpec
 from baton.runtime.worker_host import WorkerHost, num_pool_blocks
 
@@ -55,19 +57,22 @@ async def _serve(spec: WorkerSpec) -> int:
     return 0
 
 
-def _load(spec: WorkerSpec) -> Engine:
-    from pathlib import Path
+def _load(spec: WorkerSpec) -> Engine | PipelineEngine:
+    def progress(stage: str, fraction: float) -> None:
+        _report(WorkerReport(stage=stage, fraction=fraction))
 
+    if spec.config.pp_size_of(spec.role) > 1:
+        return PipelineEngine.load(spec.config, spec.role, spec.model_path, progress)
     return Engine.load(
         Path(spec.model_path),
         config=spec.config.model,
         block_size=spec.config.block_size_of(spec.role),
         threads=spec.config.worker.threads,
-        progress=lambda stage, fraction: _report(WorkerReport(stage=stage, fraction=fraction)),
+        progress=progress,
     )
 
 
-def _bound_context(engine: Engine, num_blocks: int) -> None:
+def _bound_context(engine: Engine | PipelineEngine, num_blocks: int) -> None:
     """A context longer than the pool could never be served."""
     capacity = num_blocks * engine.info.layout.block_size - 1
     if engine.info.max_model_len > capacity:

@@ -39,7 +39,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
         """The configuration of this arm's deployment."""
         cluster, transfer = base.cluster, base.transfer
         if self.mode is Mode.COLOCATED:
-            cluster = msgspec.structs.replace(cluster, prefill=0, decode=0, mixed=1)
+            cluster = msgspec.structs.replace(cluster, prefill=0, decode=0, mixed=1, prefill_pp=1)
         else:
             prefill, decode = max(1, cluster.prefill), max(1, cluster.decode)
             cluster = msgspec.structs.replace(cluster, prefill=prefill, decode=decode, mixed=0)
@@ -67,7 +67,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reference_arm() -> Arm:
-    """One mixed worker: the answers that all others must repeat."""
+    """One mixed worker in one process: the answers that all others must repeat."""
     return Arm(name=REFERENCE, mode=Mode.COLOCATED)
 
 

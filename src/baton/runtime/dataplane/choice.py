@@ -41,8 +41,11 @@ def choose_plane(config: BatonConfig, pace: Pace | None = None) -> DataPlane:
     return ShmDataPlane(checksum=transfer.checksum, pace=pace)
 
 
-def create_arena(config: BatonConfig, worker_id: str, nbytes: int, epoch: int) -> Arena:
-    """The arena for the plane of a settled configuration."""
-    if config.transfer.data_plane == "nixl":
+def create_arena(
+    config: BatonConfig, worker_id: str, nbytes: int, epoch: int, *, is_shared: bool = False
+) -> Arena:
+    """The arena for the plane of a settled configuration; `is_shared` if other processes of the
+    worker compute in it."""
+    if config.transfer.data_plane == "nixl" and not is_shared:
         return Arena.create_private(worker_id, nbytes, epoch=epoch)
     return Arena.create(worker_id, nbytes, epoch=epoch)

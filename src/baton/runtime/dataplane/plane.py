@@ -5,6 +5,7 @@ is about *when bytes can no longer change*: a `Quiesced` says that this process 
 a byte nor send a notification of that reservation any more. Blocks leave quarantine only then.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal, Protocol
 
@@ -26,7 +27,9 @@ class PlaneFault(StrEnum):
     ENGINE = "engine failed"
 
 
-class ShmRegion(msgspec.Struct, frozen=True, kw_only=True, tag_field="plane", tag="shm"):
+class ShmRegion(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="plane", tag="shm", omit_defaults=True
+):
     """What a peer on this host needs to map a registered region.
 
     Remote offsets of orders count from `offset`. `token` proves to the owner that a notification
@@ -38,6 +41,13 @@ class ShmRegion(msgspec.Struct, frozen=True, kw_only=True, tag_field="plane", ta
     nbytes: int
     address: str
     token: bytes
+    stages: tuple[ArenaDescriptor, ...] = ()
+    """Whole arenas of the pipeline stages behind the first, in order."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes that each pipeline stage offers."""
+        return (self.nbytes, *(stage.nbytes for stage in self.stages))
 
     @property
     def worker_id(self) -> str:
@@ -50,7 +60,16 @@ class ShmRegion(msgspec.Struct, frozen=True, kw_only=True, tag_field="plane", ta
         return self.arena.epoch
 
 
-class NixlRegion(msgspec.Struct, frozen=True, kw_only=True, tag_field="plane", tag="nixl"):
+class NixlStage(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory of one pipeline stage behind the first."""
+
+    address: int
+    nbytes: int
+
+
+class NixlRegion(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="plane", tag="nixl", omit_defaults=True
+):
     """What a peer needs to reach a registered region through NIXL, from wherever it is.
 
     `metadata` gives rights to the memory, and `token` those to notify: neither may be logged.
@@ -66,6 +85,18 @@ class NixlRegion(msgspec.Struct, frozen=True, kw_only=True, tag_field="plane", t
     nbytes: int
     metadata: bytes
     token: bytes
+    stages: tuple[NixlStage, ...] = ()
+    """Of the pipeline stages behind the first, in order."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes that each pipeline stage offers."""
+        return (self.nbytes, *(stage.nbytes for stage in self.stages))
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """Of the first byte of each pipeline stage."""
+        return (self.address, *(stage.address for stage in self.stages))
 
 
 RegionDescriptor = ShmRegion | NixlRegion
@@ -77,7 +108,8 @@ class PutOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     `runs` are (local offset, remote offset, nbytes); the checksum covers their bytes in this
     order. `write` copies local to remote and then notifies the peer; `read` copies remote to
-    local. An empty `runs` with `write` is a bare notification.
+    local. An empty `runs` with `write` is a bare notification. Offsets count within the memory of
+    one pipeline stage on each side.
     """
 
     peer_id: str
@@ -86,6 +118,8 @@ class PutOrder(msgspec.Struct, frozen=True, kw_only=True):
     chunk_id: int
     direction: Literal["write", "read"]
     runs: tuple[tuple[int, int, int], ...]
+    local_stage: int = 0
+    remote_stage: int = 0
 
 
 class DigestOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +128,8 @@ class DigestOrder(msgspec.Struct, frozen=True, kw_only=True):
     reservation_id: int
     chunk_id: int
     runs: tuple[tuple[int, int], ...]
+    stage: int = 0
+    """In whose memory the offsets count."""
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,9 +203,17 @@ class DataPlane(Protocol):
     """How one worker moves bytes. Verbs may be called from any thread and never block on a peer."""
 
     def register(
-        self, arena: Arena, offset: int = 0, nbytes: int | None = None
+        self,
+        arena: Arena,
+        offset: int = 0,
+        nbytes: int | None = None,
+        *,
+        stages: Sequence[Arena] = (),
     ) -> RegionDescriptor:
-        """Offer `nbytes` of the own arena (default: to its end) to peers; once per plane."""
+        """Offer `nbytes` of the own arena (default: to its end) to peers; once per plane.
+
+        `stages` are the arenas of the pipeline stages behind the first, each offered whole.
+        """
 
     def connect(self, descriptor: RegionDescriptor) -> None:
         """Map a peer's region and accept its notifications; replaces an older epoch of the peer.

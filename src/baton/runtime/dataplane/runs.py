@@ -36,6 +36,11 @@ def fault_in(runs: Iterable[Run], local_nbytes: int, remote_nbytes: int) -> str:
     return ""
 
 
+def stage_fault(stage: int, num_stages: int) -> str:
+    """Say that an order names a stage which is not there, or return an empty text."""
+    return "" if 0 <= stage < num_stages else f"stage {stage} is none of {num_stages}"
+
+
 def local_views(region: Bytes, runs: Iterable[Run]) -> list[Bytes]:
     """Views of the local side of `runs`."""
     return [region[local : local + nbytes] for local, _, nbytes in runs]

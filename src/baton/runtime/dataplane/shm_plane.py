@@ -2,6 +2,7 @@
 
 import select
 import threading
+from collections.abc import Sequence
 
 from baton.errors import LocalProtocolError, RemoteProtocolError
 from baton.runtime.dataplane.arena import Arena
@@ -58,7 +59,14 @@ class ShmDataPlane:
             pace=pace,
         )
 
-    def register(self, arena: Arena, offset: int = 0, nbytes: int | None = None) -> ShmRegion:
+    def register(
+        self,
+        arena: Arena,
+        offset: int = 0,
+        nbytes: int | None = None,
+        *,
+        stages: Sequence[Arena] = (),
+    ) -> ShmRegion:
         """See `DataPlane.register`. Raises LocalProtocolError for a part outside of the arena."""
         if nbytes is None:
             nbytes = arena.nbytes - offset
@@ -66,13 +74,17 @@ class ShmDataPlane:
             raise LocalProtocolError("a plane has one region and it is registered already")
         if offset < 0 or nbytes < 1 or offset + nbytes > arena.nbytes:
             raise LocalProtocolError(f"{nbytes} bytes at {offset} leave an arena of {arena.nbytes}")
-        self._transfer.region = arena.buffer[offset : offset + nbytes]
+        self._transfer.regions = [
+            arena.buffer[offset : offset + nbytes],
+            *(stage.buffer for stage in stages),
+        ]
         self._descriptor = ShmRegion(
             arena=arena.descriptor,
             offset=offset,
             nbytes=nbytes,
             address=self._receiver.address,
             token=self._receiver.token,
+            stages=tuple(stage.descriptor for stage in stages),
         )
         return self._descriptor
 
@@ -148,7 +160,7 @@ class ShmDataPlane:
         for worker_id, peer in list(self._peers.items()):
             self.disconnect(worker_id, peer.descriptor.arena.epoch)
         self._transfer.close()
-        self._transfer.region = None
+        self._transfer.regions = []
         self._receiver.close()
         self._epoll.close()
         self._ledger.close_doorbell()
@@ -164,11 +176,14 @@ class ShmDataPlane:
             require_newer(descriptor, known.descriptor.epoch)
         if descriptor.offset + descriptor.nbytes > descriptor.arena.nbytes or descriptor.offset < 0:
             raise RemoteProtocolError(f"the region of {worker_id} leaves its arena")
-        arena = Arena.attach(descriptor.arena)
+        arenas: list[Arena] = []
         try:
-            peer = Peer(descriptor, arena, NotifySender(descriptor.address, greeting))
+            for part in (descriptor.arena, *descriptor.stages):
+                arenas.append(Arena.attach(part))
+            peer = Peer(descriptor, arenas, NotifySender(descriptor.address, greeting))
         except RemoteProtocolError:
-            arena.close()
+            for arena in arenas:
+                arena.close()
             raise
         if known is not None:
             self.disconnect(worker_id, known.descriptor.arena.epoch)

@@ -9,7 +9,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from baton.runtime.dataplane.arena import Arena, Bytes
 from baton.runtime.dataplane.checksum import checksum, copy_and_checksum
@@ -24,7 +24,13 @@ from baton.runtime.dataplane.plane import (
     PutOrder,
     ShmRegion,
 )
-from baton.runtime.dataplane.runs import coalesce, fault_in, local_views, remote_views
+from baton.runtime.dataplane.runs import (
+    coalesce,
+    fault_in,
+    local_views,
+    remote_views,
+    stage_fault,
+)
 
 _WAKE = 0
 _CLOSE = -1
@@ -36,29 +42,36 @@ _BACKOFF_MAX_S = 0.02
 
 
 class Peer:
-    """One life of a connected peer: its mapped region and the way to notify it."""
+    """One life of a connected peer: its mapped memory, stage by stage, and the way to notify it."""
 
-    def __init__(self, descriptor: ShmRegion, arena: Arena, sender: NotifySender) -> None:
+    def __init__(
+        self, descriptor: ShmRegion, arenas: Sequence[Arena], sender: NotifySender
+    ) -> None:
         self.descriptor = descriptor
         self.sender = sender
         self.parked: deque[tuple[int, float]] = deque()
         """Handles of what is moved but not notified, oldest first, and when it was moved (s)."""
-        self._arena = arena
+        self._arenas = arenas
 
     @property
-    def region(self) -> Bytes:
-        """The bytes that orders may reach."""
-        start = self.descriptor.offset
-        return self._arena.buffer[start : start + self.descriptor.nbytes]
+    def num_stages(self) -> int:
+        """Pipeline stages of the peer."""
+        return len(self._arenas)
+
+    def region(self, stage: int) -> Bytes:
+        """The bytes of a stage that orders may reach."""
+        start = 0 if stage else self.descriptor.offset
+        return self._arenas[stage].buffer[start : start + self.descriptor.sizes[stage]]
 
     def close(self) -> None:
-        """Release the mapping and the socket."""
+        """Release the mappings and the socket."""
         self.sender.close()
-        self._arena.close()
+        for arena in self._arenas:
+            arena.close()
 
 
 class TransferThread:
-    """Runs the orders of a ledger against one local region and the peers that `find` knows."""
+    """Runs the orders of a ledger against the own memory and the peers that `find` knows."""
 
     def __init__(
         self,
@@ -70,7 +83,8 @@ class TransferThread:
         notify_timeout_s: float,
         pace: Pace | None = None,
     ) -> None:
-        self.region: Bytes | None = None
+        self.regions: list[Bytes] = []
+        """The own memory, by pipeline stage."""
         self.num_orders = 0
         """Puts whose bytes were moved."""
         self.num_runs = 0
@@ -153,7 +167,10 @@ class TransferThread:
     def _digest(self, handle: int, order: DigestOrder) -> Finished:
         started = time.perf_counter()
         runs = [(offset, offset, nbytes) for offset, nbytes in order.runs]
-        region = self._own_region()
+        fault = stage_fault(order.stage, len(self.regions))
+        if fault:
+            return failed(handle, order, PlaneFault.OUT_OF_BOUNDS, fault)
+        region = self.regions[order.stage]
         fault = fault_in(runs, region.size, region.size)
         if fault:
             return failed(handle, order, PlaneFault.OUT_OF_BOUNDS, fault)
@@ -166,7 +183,11 @@ class TransferThread:
 
     def _move(self, handle: int, order: PutOrder, peer: Peer) -> tuple[Finished, float]:
         """Copy the runs of a put; return its end, short of the notification, and copy time (us)."""
-        region, remote = self._own_region(), peer.region
+        fault = stage_fault(order.local_stage, len(self.regions))
+        fault = fault or stage_fault(order.remote_stage, peer.num_stages)
+        if fault:
+            return failed(handle, order, PlaneFault.OUT_OF_BOUNDS, fault), 0.0
+        region, remote = self.regions[order.local_stage], peer.region(order.remote_stage)
         # Checked before neighbours are joined, so that no negative length hides in a sum.
         fault = fault_in(order.runs, region.size, remote.size)
         if fault:
@@ -224,10 +245,6 @@ class TransferThread:
 
     def _stopped(self) -> bool:
         return self._ledger.stop_of(self._running) is not None
-
-    def _own_region(self) -> Bytes:
-        assert self.region is not None, "register comes before the first order"
-        return self.region
 
 
 def _succeeded(handle: int, order: Order, nbytes: int, value: int, duration_us: float) -> Finished:

@@ -56,10 +56,11 @@ class Agent:
             config = api.nixl_agent_config(enable_prog_thread=False, backends=[_BACKEND])
             self._agent: Any = api.nixl_agent(name, config)
 
-    def register(self, region: Bytes) -> bytes:
-        """Let peers reach `region`; returns the metadata that gives them the right to."""
+    def register(self, regions: Sequence[Bytes]) -> bytes:
+        """Let peers reach `regions`; returns the metadata that gives them the right to."""
         with _faults():
-            self._agent.register_memory([(region.ctypes.data, region.size, 0, "")], _MEMORY)
+            parts = [(region.ctypes.data, region.size, 0, "") for region in regions]
+            self._agent.register_memory(parts, _MEMORY)
             metadata: bytes = self._agent.get_agent_metadata()
             return metadata
 

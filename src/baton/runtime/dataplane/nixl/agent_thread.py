@@ -7,7 +7,7 @@ otherwise. One look costs about 1 us.
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -23,7 +23,7 @@ from baton.runtime.dataplane.nixl.notes import RECORDS_PER_NOTE, pack
 from baton.runtime.dataplane.nixl.peer import Peer
 from baton.runtime.dataplane.pace import Pace
 from baton.runtime.dataplane.plane import DigestOrder, Finished, PlaneFault, PutOrder
-from baton.runtime.dataplane.runs import coalesce, fault_in, local_views
+from baton.runtime.dataplane.runs import coalesce, fault_in, local_views, stage_fault
 
 _IDLE_NAP_S = 0.002
 _LONG_NAP_S = 0.005
@@ -65,7 +65,7 @@ class AgentThread:
         self._hashed = hashed
         self._move_timeout_s = move_timeout_s
         self._pace = pace
-        self._region: Bytes | None = None
+        self._regions: list[Bytes] = []
         self._busy: dict[Peer, None] = {}
         """Peers with something to do, in the order in which they are looked at."""
         self._lingering: list[tuple[Peer, Flight]] = []
@@ -104,10 +104,10 @@ class AgentThread:
         self._wakes.put(run)
         return future.result(timeout_s)
 
-    def register(self, region: Bytes) -> bytes:
-        """Register the own region and return its metadata."""
-        metadata: bytes = self.call(lambda agent: agent.register(region))
-        self._region = region
+    def register(self, regions: list[Bytes]) -> bytes:
+        """Register the own memory, stage by stage, and return its metadata."""
+        metadata: bytes = self.call(lambda agent: agent.register(regions))
+        self._regions = regions
         return metadata
 
     def retire(self, peer: Peer) -> None:
@@ -209,12 +209,12 @@ class AgentThread:
         if order is None:
             return None
         assert isinstance(order, PutOrder)
-        region = self._own_region()
         # Checked before neighbours are joined, so that no negative length hides in a sum.
-        fault = fault_in(order.runs, region.size, peer.descriptor.nbytes)
+        fault = self._fault_in(order, peer.descriptor.sizes)
         if fault:
             self._ledger.finish_running(failed(handle, order, PlaneFault.OUT_OF_BOUNDS, fault))
             return None
+        region = self._regions[order.local_stage]
         flight = Flight(handle, order, region, peer.descriptor, hashed=self._hashed)
         self.num_orders += 1
         self.num_runs += len(flight.runs)
@@ -296,14 +296,15 @@ class AgentThread:
             return
         assert isinstance(order, DigestOrder)
         began_s = time.perf_counter()
-        region = self._own_region()
         runs = [(offset, offset, nbytes) for offset, nbytes in order.runs]
-        fault = fault_in(runs, region.size, region.size)
+        fault = stage_fault(order.stage, len(self._regions))
+        size = 0 if fault else self._regions[order.stage].size
+        fault = fault or fault_in(runs, size, size)
         if fault:
             self._ledger.finish_running(failed(handle, order, PlaneFault.OUT_OF_BOUNDS, fault))
             return
         value = checksum(
-            local_views(region, coalesce(runs)),
+            local_views(self._regions[order.stage], coalesce(runs)),
             lambda: self._ledger.stop_of(handle) is not None,
         )
         if value is None:
@@ -362,6 +363,10 @@ class AgentThread:
             self._mailbox.close()
             del self._agent
 
-    def _own_region(self) -> Bytes:
-        assert self._region is not None, "register comes before the first order"
-        return self._region
+    def _fault_in(self, order: PutOrder, sizes: Sequence[int]) -> str:
+        fault = stage_fault(order.local_stage, len(self._regions))
+        fault = fault or stage_fault(order.remote_stage, len(sizes))
+        if fault:
+            return fault
+        local_nbytes = self._regions[order.local_stage].size
+        return fault_in(order.runs, local_nbytes, sizes[order.remote_stage])

@@ -72,7 +72,7 @@ class Flight:
             posted = agent.post(
                 self.order.direction,
                 self._region.ctypes.data,
-                self._remote.address,
+                self._remote.addresses[self.order.remote_stage],
                 piece,
                 self._remote.agent,
             )

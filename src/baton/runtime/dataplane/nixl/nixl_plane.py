@@ -2,6 +2,7 @@
 
 import secrets
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from baton.errors import ConfigError, LocalProtocolError, RemoteProtocolError
@@ -19,6 +20,7 @@ from baton.runtime.dataplane.plane import (
     Completion,
     DigestOrder,
     NixlRegion,
+    NixlStage,
     PlaneStats,
     PutOrder,
     Rates,
@@ -75,7 +77,14 @@ class NixlDataPlane:
                 "transfer.data_plane=shm on one host"
             ) from error
 
-    def register(self, arena: Arena, offset: int = 0, nbytes: int | None = None) -> NixlRegion:
+    def register(
+        self,
+        arena: Arena,
+        offset: int = 0,
+        nbytes: int | None = None,
+        *,
+        stages: Sequence[Arena] = (),
+    ) -> NixlRegion:
         """See `DataPlane.register`. Raises LocalProtocolError for a part outside of the arena."""
         if nbytes is None:
             nbytes = arena.nbytes - offset
@@ -84,7 +93,8 @@ class NixlDataPlane:
         if offset < 0 or nbytes < 1 or offset + nbytes > arena.nbytes:
             raise LocalProtocolError(f"{nbytes} bytes at {offset} leave an arena of {arena.nbytes}")
         region: Bytes = arena.buffer[offset : offset + nbytes]
-        _KEPT.append(region)
+        regions = [region, *(stage.buffer for stage in stages)]
+        _KEPT.append(regions)
         token = secrets.token_bytes(TOKEN_NBYTES)
         worker_id = arena.descriptor.worker_id
         self._thread.mailbox.token = token
@@ -96,8 +106,11 @@ class NixlDataPlane:
             agent=self._agent_name,
             address=region.ctypes.data,
             nbytes=nbytes,
-            metadata=self._thread.register(region),
+            metadata=self._thread.register(regions),
             token=token,
+            stages=tuple(
+                NixlStage(address=part.ctypes.data, nbytes=part.size) for part in regions[1:]
+            ),
         )
         return self._descriptor
 
