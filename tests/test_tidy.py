@@ -51,6 +51,11 @@ IMPURE = {
     "zmq",
 }
 ENGINE_ONLY = {"torch", "transformers", "numba", "gguf"}
+INSIDE_VLLM = {
+    SOURCE / "integrations" / "vllm" / "connector.py",
+    SOURCE / "bench" / "vllm_child.py",
+}
+"""Files that only vLLM's own environment runs."""
 MAY_COMPILE = {"compiled"}
 """What may import numba: all others compile through `baton.compiled`."""
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK|breakpoint\(\)|pdb)\b")
@@ -168,6 +173,16 @@ def test_only_the_engine_imports_tensor_libraries():
         if outside(name) in ENGINE_ONLY
         and package(path) != "engine"
         and not (outside(name) == "numba" and package(path) in MAY_COMPILE)
+    ]
+    assert wrong == []
+
+
+def test_only_what_runs_inside_vllm_imports_it():
+    wrong = [
+        f"{place(path, line)}: {name}"
+        for path in files()
+        for line, name in imports(path)
+        if outside(name) == "vllm" and path not in INSIDE_VLLM
     ]
     assert wrong == []
 

@@ -63,6 +63,12 @@ class SourceTransfer:
         """State of the source copy."""
         return self.copy.state
 
+    def extend(self, block_table: tuple[int, ...]) -> None:
+        """The prompt has more blocks now: an engine that allocates chunk by chunk."""
+        assert block_table[: len(self._block_table)] == self._block_table
+        self._block_table = block_table
+        self.local_blocks = block_table[source_blocks(self.grant, self.layout)]
+
     def mark_ready(self, layer: int, num_tokens: int) -> None:
         """Producer gate: rows `0 .. num_tokens-1` of `layer` are final in the pool."""
         self._ready_tokens[layer] = max(self._ready_tokens[layer], num_tokens)

@@ -13,7 +13,7 @@ IDENTITY = ModelIdentity(model="m", checkpoint_hash="c", tokenizer_hash="t")
 FACTS = SupportFacts(
     vllm_version="0.32.0",
     attention_backend="CPU_ATTN",
-    cache_order="block,head,slot,kv_dim",
+    cache_order="LBHNC",
     dtype="float32",
     block_size=32,
 )

@@ -18,7 +18,7 @@ def test_what_it_was_tried_with_is_supported():
     [
         ("vllm_version", "0.31.1"),
         ("attention_backend", "FLASH_ATTN"),
-        ("cache_order", "kv,block,slot,head,dim"),
+        ("cache_order", "BHLNC"),
         ("dtype", "fp8_e4m3"),
         ("num_cache_groups", 2),
         ("speculative", "eagle"),

@@ -7,7 +7,9 @@ from baton.errors import ConfigError
 VLLM_VERSIONS = ("0.32",)
 """Major and minor versions whose connector interface this was written against."""
 ATTENTION_BACKENDS = ("CPU_ATTN",)
-CACHE_ORDERS = ("block,head,slot,kv_dim",)
+CACHE_ORDERS = ("LBHNC", "LBNHC", "BLHNC", "BLNHC")
+"""vLLM's names of orders in which a block of one layer lies in one piece: layers, blocks, heads,
+slots (N), content."""
 DTYPES = ("float32", "bfloat16", "float16")
 DIRECTIONS = ("pull", "push")
 
@@ -18,7 +20,7 @@ class SupportFacts(msgspec.Struct, frozen=True, kw_only=True):
     vllm_version: str
     attention_backend: str
     cache_order: str
-    """Axes of one layer's cache memory, slowest first."""
+    """Axes of the whole cache memory, slowest first, by vLLM's letters."""
     dtype: str
     block_size: int
     tp_size: int = 1
@@ -78,7 +80,7 @@ _EQUAL = {
     "protocol": "install the same kvbaton on both",
     "vllm_version": "install the same vLLM on both: its kernels decide what a cache block holds",
     "attention_backend": "set the same attention backend on both",
-    "cache_order": "set the same VLLM_KV_CACHE_LAYOUT on both",
+    "cache_order": "let both choose the same K/V cache layout",
     "dtype": "set the same --dtype and --kv-cache-dtype on both",
     "block_size": "set the same --block-size on both",
     "data_plane": "set the same data_plane on both",
