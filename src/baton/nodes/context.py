@@ -6,6 +6,7 @@ from baton.cache.pool import MemPool
 from baton.config import CacheConfig, TransferConfig, WorkerConfig
 from baton.core.cache import Milestone
 from baton.core.effects import Effect, Send, Trace
+from baton.core.events import ChunkMoved
 from baton.core.ids import Fence, Role
 from baton.core.layout import KVLayout, ModelInfo
 from baton.core.messages import Message
@@ -96,6 +97,18 @@ class WorkerContext:
         """Emit one trace event of a request."""
         self._effects.append(
             Trace(name=name, request_id=fence.request_id, generation=fence.generation, data=data)
+        )
+
+    def trace_moved(self, fence: Fence, event: ChunkMoved) -> None:
+        """Emit what a move that this side ordered came to."""
+        error = {"error": event.error} if event.error else {}
+        self.trace(
+            "chunk_moved",
+            fence,
+            chunk_id=event.chunk_id,
+            nbytes=event.nbytes,
+            duration_us=event.duration_us,
+            **error,
         )
 
     def count_transfer(self, ledger: TransferLedger, *, is_copy: bool, remote: bool) -> None:

@@ -88,7 +88,7 @@ class DestinationAborts:
         context.counters["aborts"] += 1
         kind = "copy" if transfer.grant.is_copy else "handoff"
         context.counters[f"{kind}_retried_bytes"] += transfer.arrived_nbytes
-        context.trace("aborting", fence, reason=reason)
+        context.trace("aborting", fence, reason=reason, retried_nbytes=transfer.arrived_nbytes)
         self._directory.fence(fence.request_id, fence.generation + 1)
         incoming.clear()
         context.memory.quarantine(transfer.block_table, transfer.grant.block_ids)

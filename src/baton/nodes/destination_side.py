@@ -111,6 +111,7 @@ class DestinationSide:
         if not self.rights.admits_arrival(incoming):
             return
         self.table.extend_lease(incoming)
+        self._context.trace("chunk_arrived", incoming.fence, chunk_id=event.chunk_id)
         incoming.transfer.ledger.framing_nbytes += event.framing_nbytes
         self._receive(incoming, event.chunk_id, event.nbytes, event.checksum)
 
@@ -153,6 +154,14 @@ class DestinationSide:
     def _see(self, incoming: Incoming, chunk_id: int, checksum: int) -> None:
         transfer, fence = incoming.transfer, incoming.fence
         spec = transfer.see(chunk_id, checksum)
+        self._context.trace(
+            "chunk_visible",
+            fence,
+            chunk_id=chunk_id,
+            layer_start=spec.layer_start,
+            num_layers=spec.num_layers,
+            nbytes=spec.nbytes,
+        )
         if transfer.grant.direction is Direction.PULL:
             incoming.window.release(spec.nbytes)
             self._read_more(incoming)
@@ -193,6 +202,7 @@ class DestinationSide:
         if incoming is None or incoming.transfer.state is TransferState.ABORTING:
             self._context.counters["stale_chunks"] += 1
             return
+        self._context.trace_moved(incoming.fence, event)
         if event.error:
             self._context.counters["transfer_errors"] += 1
             self.aborts.abort(incoming, f"transfer_failed: {event.error}")
@@ -254,7 +264,7 @@ class DestinationSide:
         transfer.published()
         is_copy, remote = transfer.grant.is_copy, not incoming.fence.colocated
         context.count_transfer(transfer.ledger, is_copy=is_copy, remote=remote)
-        context.trace("published", incoming.fence, num_tokens=transfer.grant.num_tokens)
+        self._trace_published(transfer)
         if is_copy:
             self._insert(transfer)
             self._announce()  # whoever waited for it is routed by what is held here now
@@ -265,6 +275,24 @@ class DestinationSide:
             self._admit(transfer)
         if remote:
             context.send(incoming.fence.source_id, SourceRelease(fence=incoming.fence))
+
+    def _trace_published(self, transfer: DestinationTransfer) -> None:
+        """What became readable, of how many chunks and layers, and the bytes that it took."""
+        account, fence = transfer.ledger, transfer.fence
+        ledgers = {
+            "logical_nbytes": account.logical_nbytes,
+            "padding_nbytes": account.padding_nbytes,
+            "duplicate_nbytes": account.duplicate_nbytes,
+            "framing_nbytes": account.framing_nbytes,
+        }
+        self._context.trace(
+            "published",
+            fence,
+            num_tokens=transfer.grant.num_tokens,
+            num_chunks=len(transfer.plan),
+            num_layers=self._context.layout.num_layers,
+            **{name: nbytes for name, nbytes in ledgers.items() if nbytes},
+        )
 
     def _insert(self, transfer: DestinationTransfer) -> None:
         """A copy of history is published: its blocks get their names and nobody holds them (0x09B).

@@ -99,6 +99,8 @@ class EngineQueue:
             assert is_active, f"{key} would write history"
             items.append(sequence.work(num_rows))
             report_layers |= key in self.waiting and sequence.streams_layers
+            if sequence.num_iterations == 1 and key in self.waiting:
+                self._context.trace("prefill_running", sequence.fence, num_rows=num_rows)
         self._pass_over()
         self._num_batches += 1
         self.batch_started_us = self._context.now_us

@@ -111,14 +111,15 @@ class Router:
             self._next_tick_us = context.now_us + context.transfer.retry_ms * 1000
         context.counters["requests"] += 1
         context.records[request.request_id] = record
+        context.trace("arrived", record, num_tokens=record.num_tokens)
         refusal = self._refusal(record)
         if refusal is not None:
             record.machine.feed(RequestInput.REJECT)
             context.counters[f"rejected_{refusal.code}"] += 1
+            context.trace("rejected", record, code=refusal.code, reason=refusal.message)
             context.end(record, refusal)
             return
         self.histories.on_submitted(record)
-        context.trace("arrived", record, num_tokens=record.num_tokens)
         context.waiting.append(request.request_id)
 
     def _refusal(self, record: RequestRecord) -> Failed | None:

@@ -158,9 +158,10 @@ class SourceSide:
                 continue
             job.transfer.mark_ready(layer, end)
             self._send_ready(job)
-            last = layer == self._context.layout.num_layers - 1
-            if last and end == len(job.sequence.tokens):
-                self._context.trace("last_layer_ready", job.fence)
+            if end == len(job.sequence.tokens):
+                self._context.trace("layer_ready", job.fence, layer=layer)
+                if layer == self._context.layout.num_layers - 1:
+                    self._context.trace("last_layer_ready", job.fence)
 
     def on_computed(self, sequence: Sequence, sampled: Sampled | None) -> None:
         """A batch that held this sequence is over; `sampled` is there after the last row."""
@@ -231,6 +232,7 @@ class SourceSide:
         job = self._open.by_reservation.get(event.reservation_id)
         if job is None or job.transfer is None:
             return False
+        self._context.trace_moved(job.fence, event)
         self._take_checksum(job, event.chunk_id, event.checksum, event.error)
         return True
 

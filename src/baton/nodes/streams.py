@@ -72,6 +72,8 @@ class Streams:
         for request_id, tokens in fresh.items():
             context.counters["delivered_tokens"] += len(tokens)
             asked = context.records[request_id]
+            if not tokens[0].index:
+                context.trace("first_token", asked)
             context.tenants.charge(asked.request.tenant_id, output_tokens=len(tokens))
             context.deliver(asked, Tokens(tokens=tuple(tokens)))
 

@@ -29,6 +29,8 @@ UNTOLD = (
     messages.CacheHoldings,
 )
 """Said all the time and of no interest as long as they are said."""
+UNTOLD_TRACES = ("chunk_arrived", "chunk_moved", "chunk_visible", "layer_ready")
+"""Every chunk and layer: the story tells of the events themselves."""
 _COUNTED = (
     "stale_",
     "duplicate_",
@@ -180,7 +182,7 @@ class Teller(Observer):
                 self._reads.add(effect.reservation_id)
         self._event(now_us, name, event, noted)
         for effect in effects:
-            if isinstance(effect, Trace):
+            if isinstance(effect, Trace) and effect.name not in UNTOLD_TRACES:
                 self._trace(now_us, name, effect)
 
     def computing(self, worker: SimWorker, batch: Batch) -> None:
