@@ -21,6 +21,7 @@ from baton import (
     cli_provision,
     cli_race,
     cli_simulate,
+    cli_trace,
 )
 from baton.cli_common import check_writable, loop_factory
 from baton.cli_vllm import (
@@ -314,6 +315,7 @@ cli_profile.register(app)
 cli_provision.register(app)
 cli_race.register(app)
 cli_simulate.register(app)
+cli_trace.register(app)
 
 
 def main() -> None:

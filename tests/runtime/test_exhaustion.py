@@ -14,7 +14,8 @@ from baton.core.effects import Trace
 from baton.errors import ConfigError, RemoteProtocolError
 from baton.runtime.channel import ControlChannel, ipc_endpoint
 from baton.runtime.dataplane import Arena, PutOrder, Received, ShmDataPlane
-from baton.runtime.trace_log import TraceEvent, TraceLog
+from baton.runtime.trace_log import TraceLog
+from baton.telemetry.trace.event import TraceEvent
 
 NBYTES = 1 << 16
 

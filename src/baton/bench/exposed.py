@@ -12,7 +12,7 @@ from baton.config import BatonConfig, load_config
 from baton.core.ids import Mode
 from baton.errors import BatonError
 from baton.runtime.deployment import Deployment, deploy
-from baton.runtime.trace_log import TraceEvent
+from baton.telemetry.trace.event import TraceEvent
 
 WARMUPS = 2
 

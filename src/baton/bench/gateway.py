@@ -26,6 +26,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from baton.config import GatewayConfig
 from baton.core.delivery import Delivery, Started, Tokens
+from baton.core.effects import Trace
 from baton.core.ids import Mode
 from baton.core.layout import KVLayout, ModelIdentity, ModelInfo
 from baton.core.request import Request, Token
@@ -164,6 +165,9 @@ class _StubBackend:
 
     def cache(self) -> msgspec.Struct:
         return _NoPool()
+
+    def observe(self, trace: Trace) -> None:
+        """Nobody traces here."""
 
     def clear_cache(self) -> int:
         return 0

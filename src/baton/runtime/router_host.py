@@ -10,7 +10,7 @@ from baton.config import BatonConfig
 from baton.core import effects, events
 from baton.core.delivery import Delivery, Failed, Finished
 from baton.core.deployment_manifest import DeploymentRecord
-from baton.core.effects import Effect
+from baton.core.effects import Effect, Trace
 from baton.core.events import Event
 from baton.core.layout import ModelInfo
 from baton.core.messages import Envelope, Hello, Refused
@@ -66,6 +66,7 @@ class RouterHost:
         self._timer: asyncio.TimerHandle | None = None
         trace_path = str(trace_dir / "router.jsonl") if trace_dir else ""
         self.trace = TraceLog(ROUTER, trace_path)
+        self.trace.started()
         self.descriptors = DescriptorReserve(ROUTER)
         self._refusals: set[str] = set()
         self.failure = ""
@@ -104,6 +105,10 @@ class RouterHost:
         """Give a request up; one that has ended is left alone."""
         if request_id in self._node.records:
             self._feed(events.Cancelled(request_id=request_id, reason=reason))
+
+    def observe(self, trace: Trace) -> None:
+        """Take a trace event of the gateway, into the file of this process."""
+        self.trace.record(trace, now_us())
 
     def ready(self) -> str:
         """Why nothing can be served now, or ""."""

@@ -1,6 +1,9 @@
 """Where trace effects go: a JSONL file for each process, if one was asked for."""
 
 import errno
+import os
+import socket
+import time
 from io import FileIO
 from pathlib import Path
 
@@ -8,21 +11,20 @@ import msgspec
 
 from baton.core.effects import Trace
 from baton.errors import ConfigError
+from baton.runtime.clock import now_us
 from baton.runtime.notice import notice
+from baton.telemetry.trace.event import TraceEvent
 
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 """Reasons not to open a file that are no mistake of whoever named it."""
 
 
-class TraceEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace effect with the host's time and place."""
-
-    at_us: int
-    place: str
-    name: str
-    request_id: str
-    generation: int
-    data: dict[str, int | float | str]
+def _host() -> str:
+    """What tells one running system from another: monotonic clocks begin at its boot."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return socket.gethostname()
 
 
 class TraceLog:
@@ -38,6 +40,7 @@ class TraceLog:
         self._place = place
         self._path = path
         self._torn = False
+        self._is_started = False
         self._file = self._open()
         self._encoder = msgspec.json.Encoder()
 
@@ -90,7 +93,20 @@ class TraceLog:
             notice(self._place, text)
         self.num_dropped += 1
 
+    def started(self) -> None:
+        """Say whose clock this is, and what time it was on it: once, before anything else."""
+        self._is_started = True
+        data: dict[str, int | float | str] = {
+            "unix_us": time.time_ns() // 1000,
+            "host": _host(),
+            "pid": os.getpid(),
+        }
+        self.record(Trace(name="process_started", data=data), now_us())
+
     def close(self) -> None:
-        """Close the file."""
+        """Say that nothing follows, and close the file."""
+        if self._is_started:
+            data: dict[str, int | float | str] = {"num_dropped": self.num_dropped}
+            self.record(Trace(name="process_stopped", data=data), now_us())
         if self._file is not None:
             self._file.close()

@@ -68,6 +68,7 @@ class WorkerHost:
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._trace = TraceLog(spec.worker_id, spec.trace_path)
+        self._trace.started()
         self._loop = asyncio.get_running_loop()
         self._memory = PoolMemory(spec, engine, num_blocks)
         staging, memory = self._memory.staging, self._memory.arenas[0].buffer

@@ -25,6 +25,11 @@ class _Refused(msgspec.Struct, frozen=True):
     error: _Refusal
 
 
+def fetch(url: str, path: str) -> bytes:
+    """The bytes of an answer to a GET. Raises ConfigError where no Baton answers."""
+    return _ask(url, path)
+
+
 def ask_gateway(url: str, path: str, kind: type[T], body: bytes | None = None) -> T:
     """The answer of the Baton at `url` to `path`, as a `kind`; with `body` it is a POST.
 

@@ -11,9 +11,9 @@ from baton.bench.profile.front_child import Passed
 from baton.bench.profile.journal import Delayed
 from baton.errors import BatonError
 from baton.policy.service_profile import ServiceDelays, decode_profile, encode_profile
-from baton.runtime.trace_log import TraceEvent
 from baton.sim.replay.replay import replay
 from baton.sim.replay.setup import Delays, ReplaySetup
+from baton.telemetry.trace.event import TraceEvent
 from baton.workload.request import Workload, WorkloadRequest
 
 MEASURED = ServiceDelays(

@@ -16,6 +16,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from baton.config import GatewayConfig
 from baton.core.delivery import Delivery, Failed, Finished, Started, Tokens
+from baton.core.effects import Trace
 from baton.core.ids import Mode
 from baton.core.layout import KVLayout, ModelIdentity, ModelInfo
 from baton.core.request import Request, Token, TopLogprob, Usage
@@ -89,6 +90,7 @@ class ScriptedBackend:
 
     def reset(self) -> None:
         self.not_ready = ""
+        self.observed: list[Trace] = []
         self.generation = 0
         self.submitted: list[Request] = []
         self.cancelled: list[tuple[str, str]] = []
@@ -156,6 +158,9 @@ class ScriptedBackend:
         self.cancelled.append((request_id, reason))
         if request_id in self._cancel_events:
             self._cancel_events[request_id].set()
+
+    def observe(self, trace: Trace) -> None:
+        self.observed.append(trace)
 
     def ready(self) -> str:
         return self.not_ready

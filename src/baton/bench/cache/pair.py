@@ -15,7 +15,7 @@ from baton.core.layout import ModelInfo
 from baton.core.snapshot import LoadSnapshot
 from baton.errors import BatonError
 from baton.runtime.deployment import Deployment, deploy
-from baton.runtime.trace_log import TraceEvent
+from baton.telemetry.trace.event import TraceEvent
 
 SOURCE, DESTINATION = "prefill-0", "decode-1"
 _HEARTBEAT_MS = 20

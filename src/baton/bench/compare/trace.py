@@ -8,7 +8,7 @@ import msgspec
 
 from baton.bench.compare.record import Record
 from baton.core.layout import KVLayout
-from baton.runtime.trace_log import TraceEvent
+from baton.telemetry.trace.event import TraceEvent
 
 
 class TraceFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from baton.errors import BatonError
 from baton.runtime.deployment import Deployment, deploy
 from baton.runtime.diary import DiaryLine, read_diary
 from baton.runtime.faults import FaultSpec
-from baton.runtime.trace_log import TraceEvent
+from baton.telemetry.trace.event import TraceEvent
 
 SOURCE, DESTINATION = "prefill-0", "decode-1"
 _HEARTBEAT_MS = 10

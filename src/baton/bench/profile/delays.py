@@ -28,7 +28,7 @@ from baton.config import BatonConfig
 from baton.errors import BatonError
 from baton.policy.service_profile import ServiceDelays
 from baton.runtime.clock import now_us
-from baton.runtime.trace_log import TraceEvent
+from baton.telemetry.trace.event import TraceEvent
 from baton.workload.request import Workload, WorkloadRequest
 
 _COMMAND = (sys.executable, "-m", "baton.bench.profile.front_child")

@@ -6,6 +6,7 @@ import time
 import msgspec
 
 from baton.config import GatewayConfig
+from baton.core.effects import Trace
 from baton.errors import RequestRejected
 from baton.runtime.gateway.backend import Backend
 from baton.runtime.gateway.edge import HttpEdge, require_json, unsupported_media_type
@@ -48,6 +49,11 @@ class GatewayApp(HttpEdge):
             "/cache/clear": ("POST", self._clear_cache),
             "/version": ("GET", self._version_info),
         }
+
+    def _note_answer(self, exchange: Exchange, status: int) -> None:
+        for output_id in exchange.output_ids:
+            trace = Trace(name="answered", request_id=output_id, data={"status": status})
+            self._backend.observe(trace)
 
     async def _chat(self, exchange: Exchange) -> None:
         await self._generate(exchange, chat=True)

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from baton.core.delivery import Delivery
 from baton.core.deployment_manifest import DeploymentRecord
+from baton.core.effects import Trace
 from baton.core.layout import ModelInfo
 from baton.core.request import Request
 
@@ -29,6 +30,10 @@ class Backend(Protocol):
 
     def cancel(self, request_id: str, reason: str) -> None:
         """Give up a request; idempotent. `reason` is "stop" or "disconnect"."""
+        ...
+
+    def observe(self, trace: Trace) -> None:
+        """Record a trace event of the gateway beside those of the router."""
         ...
 
     def ready(self) -> str:

@@ -64,6 +64,7 @@ class HttpEdge:
         finally:
             status = exchange.status or CLIENT_GONE
             self.metrics.responses[path, str(status)] += 1
+            self._note_answer(exchange, status)
             if exchange.method == "POST":
                 logger.info(
                     "%s %s %d %.1f ms client_request_id=%s",
@@ -73,6 +74,9 @@ class HttpEdge:
                     (time.perf_counter() - exchange.arrival) * 1e3,
                     exchange.client_request_id or "-",
                 )
+
+    def _note_answer(self, exchange: Exchange, status: int) -> None:
+        """The response is over, whatever way; an edge that traces says so."""
 
     async def _refuse(self, exchange: Exchange, error: RequestRejected) -> None:
         if exchange.streaming and not exchange.completed:

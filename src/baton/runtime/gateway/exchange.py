@@ -47,6 +47,8 @@ class Exchange:
         self.status = 0
         self.streaming = False
         self.completed = False
+        self.output_ids: tuple[str, ...] = ()
+        """Ids of the requests that the router knows for this one, once there are any."""
         self.sending_since = 0.0
         """When the write now in progress began; 0.0 between writes."""
         self._send = send

@@ -11,6 +11,7 @@ import msgspec
 
 from baton.config import GatewayConfig
 from baton.core.delivery import Started
+from baton.core.effects import Trace
 from baton.core.layout import ModelInfo
 from baton.core.request import Request, Token
 from baton.errors import RequestRejected
@@ -113,7 +114,24 @@ class Generation:
             limit = self._config.max_prompts
             prompts = await completion_prompts(body, self._tokenizer, info, limit)
         self._choices = self._make_choices(prompts, params, info)
+        self._note_received()
         return params
+
+    def _note_received(self) -> None:
+        """Where the time of each output begins: when its HTTP request was read."""
+        self._exchange.output_ids = tuple(one.request.request_id for one in self._choices)
+        for choice in self._choices:
+            waited_us = max(0, now_us() - choice.request.arrival_us)
+            data: dict[str, int | float | str] = {"waited_us": waited_us}
+            if self._exchange.client_request_id:
+                data["client_request_id"] = self._exchange.client_request_id
+            self._observe("received", choice, data)
+
+    def _observe(
+        self, name: str, choice: Choice, data: dict[str, int | float | str] | None = None
+    ) -> None:
+        trace = Trace(name=name, request_id=choice.request.request_id, data=data or {})
+        self._backend.observe(trace)
 
     def _info(self) -> ModelInfo:
         reason = self._backend.ready()
@@ -179,6 +197,7 @@ class Generation:
         opened: set[int] = set()
         if first.started is None:
             await exchange.write(self._chunk(first, params, encoder, opened))
+            self._observe("first_written", self._choices[first.index])
         await self._write_chunks(pieces, params, encoder, opened)
 
     async def _write_chunks(
@@ -194,9 +213,12 @@ class Generation:
             if plain and piece.text and not piece.finish_reason and piece.index in opened:
                 await write(encoder.text(piece.index, piece.text))
             elif piece.started is None:
+                is_first = piece.index not in opened
                 data = self._chunk(piece, params, encoder, opened)
                 if data:
                     await write(data)
+                if is_first:
+                    self._observe("first_written", self._choices[piece.index])
         usage = total_usage(self._choices)
         self._metrics.count_request(usage, time.perf_counter() - self._exchange.arrival)
         last = encoder.usage(usage.to_json()) if params.include_usage else b""

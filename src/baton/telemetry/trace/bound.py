@@ -1,0 +1,70 @@
+"""What bound a request, in one sentence that says what to look at."""
+
+from baton.telemetry.trace.phases import PHASES, Phase
+from baton.telemetry.trace.story import Story
+
+_WHY = {
+    Phase.ARRIVAL: "the gateway was busy reading or tokenizing: a long body, or a laden event loop",
+    Phase.RETRY: "attempts failed before this one",
+    Phase.FETCH: "a cached prefix was copied to the prefill worker first",
+    Phase.WAIT: "no pair of workers had room, so the request waited at the router",
+    Phase.ROUTE: "reserving storage at the decode worker took long: it answers between its steps",
+    Phase.QUEUE: "the prompt waited behind others at its prefill worker: more prefill would help",
+    Phase.PREFILL: "computing the prompt took the time: only a faster or less shared engine helps",
+    Phase.TRANSFER: "K/V was still moving when the prompt was done: the link bounds it",
+    Phase.VALIDATE: "the manifest and its checks came late, after every byte was there",
+    Phase.PUBLISH: "publication took the time",
+    Phase.ADMISSION: "decode took the published entry late",
+    Phase.FIRST_TOKEN: "the token was there and reached the client late: router, gateway or socket",
+}
+
+
+def bound_of(story: Story) -> Phase | None:
+    """The phase that took most of the time; None for a request without any."""
+    tiling = story.tiling
+    if tiling is None or not tiling.total_us:
+        return None
+    return max(PHASES, key=tiling.of)
+
+
+def explain(story: Story) -> str:
+    """One sentence: how it ended, what took the time, and why that was so."""
+    phase = bound_of(story)
+    if phase is None or story.tiling is None:
+        return f"{_ending(story)}."
+    share = story.tiling.of(phase) / story.tiling.total_us
+    text = f"{_ending(story)}; {phase} took {ms(story.tiling.of(phase))} of it ({share:.0%}): "
+    return text + _because(story, phase) + "."
+
+
+def _ending(story: Story) -> str:
+    if story.ttft_us:
+        route = f"{story.mode}" if story.mode else "unrouted"
+        if story.mode == "disaggregated":
+            route = f"{story.prefill} to {story.decode}"
+        elif story.decode:
+            route = f"{story.mode} on {story.decode}"
+        ended = "" if story.state in ("finished", "open") else f", later {story.state}"
+        return f"first token after {ms(story.ttft_us)} ({route}){ended}"
+    took = f" after {ms(story.tiling.total_us)}" if story.tiling else ""
+    reason = f" ({story.reason})" if story.reason else ""
+    return f"{story.state}{took} without a token{reason}"
+
+
+def _because(story: Story, phase: Phase) -> str:
+    """The general reason, with what is known of this request."""
+    text = _WHY[phase]
+    if phase is Phase.RETRY and story.failures:
+        return f"{len(story.failures)} failed before this one, last: {story.failures[-1]}"
+    if phase is Phase.PREFILL and story.num_tokens:
+        computed = story.num_tokens - story.cached_tokens
+        return f"{text} ({computed} of {story.num_tokens} rows computed, the others cached)"
+    if phase is Phase.TRANSFER and story.ledger.logical_nbytes:
+        return f"{text} ({story.ledger.physical_nbytes / 1e6:.1f} MB moved)"
+    return text
+
+
+def ms(duration_us: float) -> str:
+    """Microseconds as milliseconds, with as many digits as mean something."""
+    digits = 0 if duration_us >= 100_000 else 1 if duration_us >= 10_000 else 2
+    return f"{duration_us / 1000:.{digits}f} ms"

@@ -1,0 +1,189 @@
+"""Where the time of one request went: phases that tile it without gap or overlap.
+
+A boundary is the time of an event; one that is absent, or that a skewed or late report puts before
+the boundary above it, is moved to that one, so that phases are never negative and always add up.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from baton.telemetry.trace.event import TraceEvent
+from baton.telemetry.trace.vocabulary import ROUTER_PLACE
+
+
+class Phase(StrEnum):
+    """The parts of the time to the first token, in their order."""
+
+    ARRIVAL = "arrival"
+    """HTTP request read until the router has it: body, checks, tokens."""
+    RETRY = "retry"
+    """Attempts that failed, until the one that answered was routed."""
+    FETCH = "fetch"
+    """A copy of history that came first."""
+    WAIT = "wait"
+    """At the router, until some pair has room."""
+    ROUTE = "route"
+    """Reservation and grant, until the prompt is in its worker's queue."""
+    QUEUE = "queue"
+    """In that queue, until its first step starts."""
+    PREFILL = "prefill"
+    """Until its last row is computed and the first token drawn."""
+    TRANSFER = "transfer"
+    """What is left to move then: the exposed transfer, until every chunk is visible."""
+    VALIDATE = "validate"
+    """The manifest's way, and its checks."""
+    PUBLISH = "publish"
+    """The compare-and-swap that makes it readable."""
+    ADMISSION = "admission"
+    """Until decode has taken it."""
+    FIRST_TOKEN = "first_token"
+    """The token's way to the router, to text, and into the client's connection."""
+
+
+PHASES = tuple(Phase)
+_LATE = PHASES[PHASES.index(Phase.ROUTE) :]
+_ENDS_BY: Mapping[Phase, tuple[bool, str]] = {
+    Phase.ROUTE: (False, "prefill_queued"),
+    Phase.QUEUE: (False, "prefill_running"),
+    Phase.PREFILL: (False, "prefill_done"),
+    Phase.TRANSFER: (False, "all_visible"),
+    Phase.VALIDATE: (False, "validated"),
+    Phase.PUBLISH: (False, "published"),
+    Phase.ADMISSION: (False, "admitted"),
+}
+"""By which event of the generation that answered each phase ends."""
+
+
+class Tiling(msgspec.Struct, frozen=True, kw_only=True):
+    """The phases of one request. They add up to `total_us`, exactly."""
+
+    start_us: int
+    """When the HTTP request had been read, on the trace's clock."""
+    durations_us: tuple[int, ...]
+    """One of each of `PHASES`."""
+    generation: int
+    """The one that answered, or the last one."""
+    is_answered: bool
+    """True when it ends at the first token; else at the end of the request."""
+
+    @property
+    def total_us(self) -> int:
+        """Time to first token, or to the end of a request that never had one."""
+        return sum(self.durations_us)
+
+    def of(self, phase: Phase) -> int:
+        """Duration of one phase in microseconds."""
+        return self.durations_us[PHASES.index(phase)]
+
+    def spans(self) -> list[tuple[Phase, int, int]]:
+        """Each phase that took time, with its start and end."""
+        spans, at_us = [], self.start_us
+        for phase, duration_us in zip(PHASES, self.durations_us, strict=True):
+            if duration_us:
+                spans.append((phase, at_us, at_us + duration_us))
+            at_us += duration_us
+        return spans
+
+
+def tile(events: Sequence[TraceEvent]) -> Tiling | None:
+    """Cut one request at its events, given by time; None while it has neither token nor end."""
+    marks = _Marks(events)
+    end_us = marks.end_us
+    if end_us is None:
+        return None
+    at_us, durations = marks.start_us, dict.fromkeys(PHASES, 0)
+    for phase, until_us in marks.boundaries():
+        until_us = min(max(at_us, until_us), end_us)
+        durations[phase] += until_us - at_us
+        at_us = until_us
+    durations[marks.last_phase] += max(0, end_us - at_us)
+    return Tiling(
+        start_us=marks.start_us,
+        durations_us=tuple(durations.values()),
+        generation=marks.generation,
+        is_answered=marks.is_answered,
+    )
+
+
+class _Marks:
+    """The times of one request's events that phases end by."""
+
+    def __init__(self, events: Sequence[TraceEvent]) -> None:
+        at: dict[tuple[int, bool, str], int] = {}
+        routes: list[TraceEvent] = []
+        written = ended = answer = arrived = received = None
+        for event in events:
+            is_router = event.place == ROUTER_PLACE
+            at.setdefault((event.generation, is_router, event.name), event.at_us)
+            if not is_router:
+                continue
+            match event.name:
+                case "routed":
+                    routes.append(event)
+                case "received" if received is None:
+                    received = event.at_us - event.number("waited_us")
+                case "arrived" if arrived is None:
+                    arrived = event.at_us
+                case "first_token" if answer is None:
+                    answer = event
+                case "first_written" if written is None:
+                    written = event.at_us
+                case "ended" | "answered":
+                    ended = event.at_us
+        self._at = at
+        self._routes = routes
+        self._arrived_us = arrived if arrived is not None else events[0].at_us
+        self.start_us = received if received is not None else self._arrived_us
+        self.is_answered = answer is not None
+        last = routes[-1].generation if routes else 0
+        self.generation = answer.generation if answer is not None else last
+        first_us = written if written is not None or answer is None else answer.at_us
+        self.end_us = first_us if self.is_answered else ended
+
+    def boundaries(self) -> list[tuple[Phase, int]]:
+        """Ends of the phases in order; the time after the last of them is `last_phase`'s."""
+        found = [(Phase.ARRIVAL, self._arrived_us)]
+        mine = next((r for r in self._routes if r.generation == self.generation), None)
+        if mine is None:
+            return found
+        if mine is not self._routes[0]:
+            found.append((Phase.WAIT, self._routes[0].at_us))
+            found.append((Phase.RETRY, self._last_failure_us(mine)))
+        fetching = self._at.get((mine.generation - 1, True, "fetching"))
+        if fetching is not None:
+            found.append((Phase.WAIT, fetching))
+            found.append((Phase.FETCH, mine.at_us))
+        found.append((Phase.WAIT, mine.at_us))
+        for phase, step in _ENDS_BY.items():
+            at_us = self._at.get((self.generation, *step))
+            if at_us is not None:
+                found.append((phase, at_us))
+        return found
+
+    def _last_failure_us(self, mine: TraceEvent) -> int:
+        """When the last attempt before this one had failed."""
+        failed = [at for (g, _, n), at in self._at.items() if n == "attempt_failed"]
+        earlier = [at for at in failed if at <= mine.at_us]
+        return max(earlier, default=mine.at_us)
+
+    @property
+    def last_phase(self) -> Phase:
+        """What was going on when the first token, or the end, came."""
+        if self.is_answered:
+            return Phase.FIRST_TOKEN
+        if not self._routes:
+            return Phase.WAIT
+        for phase in _LATE:
+            step = _ENDS_BY.get(phase)
+            if step is None or (self.generation, *step) not in self._at:
+                if phase is Phase.TRANSFER and self._is_past(phase):
+                    continue
+                return phase
+        return Phase.FIRST_TOKEN
+
+    def _is_past(self, phase: Phase) -> bool:
+        """A later step was reached: where nothing moves, nothing becomes visible."""
+        later = list(_ENDS_BY)[list(_ENDS_BY).index(phase) + 1 :]
+        return any((self.generation, *_ENDS_BY[one]) in self._at for one in later)

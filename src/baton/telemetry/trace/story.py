@@ -1,0 +1,128 @@
+"""Everything that the trace says of one request, folded once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from baton.telemetry.trace.event import TraceEvent
+from baton.telemetry.trace.ledger import ByteLedger, fold_ledger
+from baton.telemetry.trace.phases import Tiling, tile
+from baton.telemetry.trace.vocabulary import ROUTER_PLACE
+from baton.telemetry.trace.work import Work, fold_work
+
+OPEN = "open"
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """One request, from its arrival to its end. Times are on the trace's clock."""
+
+    request_id: str
+    state: str
+    """finished, failed, rejected, cancelled; or open, where the trace ends before it."""
+    reason: str = ""
+    """Why it was rejected, or why its last failed attempt failed."""
+    tiling: Tiling | None = None
+    work: Work = Work()
+    ledger: ByteLedger
+    mode: str = ""
+    policy: str = ""
+    route_reason: str = ""
+    prefill: str = ""
+    decode: str = ""
+    num_tokens: int = 0
+    """Prompt rows."""
+    cached_tokens: int = 0
+    """Of those, rows that the prefill worker had already."""
+    visible_tokens: int = 0
+    """Rows that the decode worker had already, which did not move."""
+    num_output_tokens: int = 0
+    num_attempts: int = 0
+    failures: tuple[str, ...] = ()
+    """Why each failed attempt failed, and what followed."""
+    num_preemptions: int = 0
+    ended_us: int = 0
+    trace_id: str = ""
+    client_request_id: str = ""
+    """What the client calls it; in logs and here only."""
+
+    @property
+    def ttft_us(self) -> int:
+        """Time to the first token; 0 for who never had one."""
+        return self.tiling.total_us if self.tiling and self.tiling.is_answered else 0
+
+    @property
+    def total_us(self) -> int:
+        """From arrival to the end; 0 while it is open."""
+        return self.ended_us - self.tiling.start_us if self.tiling and self.ended_us else 0
+
+    @property
+    def tpot_us(self) -> float:
+        """Mean time of each further token; 0 where there is none."""
+        if not self.ttft_us or self.num_output_tokens < 2:
+            return 0.0
+        return (self.total_us - self.ttft_us) / (self.num_output_tokens - 1)
+
+
+def is_request(events: Sequence[TraceEvent]) -> bool:
+    """True for a request; a copy of history has an id of its own, too."""
+    return any(e.place == ROUTER_PLACE and e.name in ("arrived", "received") for e in events)
+
+
+def tell(events: Sequence[TraceEvent]) -> Story:
+    """The story of one request; `events` are all of its id, by time."""
+    tiling = tile(events)
+    generation = tiling.generation if tiling else max(event.generation for event in events)
+    found: dict[str, Any] = {}
+    failures: list[str] = []
+    attempts: set[int] = set()
+    num_preemptions = 0
+    for event in events:
+        if event.place == ROUTER_PLACE:
+            _of_router(event, found)
+        elif event.generation == generation:
+            _of_worker(event, found)
+        if event.name == "attempt_failed":
+            failures.append(f"{event.text('reason')}, then {event.text('fallback')}")
+        elif event.name == "routed":
+            attempts.add(event.generation)
+        num_preemptions += event.name == "preempted"
+    if found.get("mode") != "disaggregated":  # what decode sees is what its prefill reuses
+        found["cached_tokens"] = found.get("visible_tokens", 0)
+    return Story(
+        request_id=events[0].request_id,
+        tiling=tiling,
+        work=fold_work(events, generation),
+        ledger=fold_ledger(events),
+        failures=tuple(failures),
+        num_attempts=len(attempts),
+        num_preemptions=num_preemptions,
+        **{"state": OPEN, **found},
+    )
+
+
+def _of_router(event: TraceEvent, found: dict[str, Any]) -> None:
+    match event.name:
+        case "received":
+            found["trace_id"] = event.text("trace_id")
+            found["client_request_id"] = event.text("client_request_id")
+        case "arrived":
+            found["num_tokens"] = event.number("num_tokens")
+        case "routed":
+            found["mode"] = event.text("mode")
+            found["prefill"], found["decode"] = event.text("prefill"), event.text("decode")
+            found["policy"], found["route_reason"] = event.text("policy"), event.text("reason")
+        case "rejected" | "attempt_failed" | "cancel":
+            found["reason"] = event.text("reason")
+        case "ended":
+            found["state"], found["ended_us"] = event.text("state").lower(), event.at_us
+
+
+def _of_worker(event: TraceEvent, found: dict[str, Any]) -> None:
+    match event.name:
+        case "reserved":
+            found["visible_tokens"] = event.number("visible_tokens")
+        case "prefill_started" | "prefill_queued" if "cached_tokens" in event.data:
+            found["cached_tokens"] = event.number("cached_tokens")
+        case "finished":
+            found["num_output_tokens"] = event.number("num_tokens")
