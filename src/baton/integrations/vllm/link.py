@@ -5,6 +5,7 @@ the deployment's key pair, so whoever gets in is a member; lives are told apart 
 by the fence of each message.
 """
 
+import contextlib
 import socket
 from collections import Counter
 
@@ -125,6 +126,8 @@ class Link:
                 except zmq.Again:
                     break
                 routing_id = frames.pop(0) if box is self._inbox else b""
+                if routing_id and frames[:1] != [COMPATIBILITY]:
+                    self._tell_version(routing_id)
                 envelope = self._decode(frames)
                 if envelope is not None:
                     key = (envelope.sender_id, envelope.sender_epoch)
@@ -140,6 +143,11 @@ class Link:
             self._inbox.send_multipart(frames, zmq.NOBLOCK)
         except zmq.ZMQError:
             self.counters["unsent_messages"] += 1
+
+    def _tell_version(self, routing_id: bytes) -> None:
+        """Whoever speaks another version gets to know it, and nothing else."""
+        with contextlib.suppress(zmq.ZMQError):
+            self._inbox.send_multipart([routing_id, COMPATIBILITY, b""], zmq.NOBLOCK)
 
     def _decode(self, frames: list[bytes]) -> Envelope | None:
         if len(frames) != 2 or frames[0] != COMPATIBILITY:
