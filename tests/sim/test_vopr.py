@@ -36,6 +36,8 @@ MUST_HAPPEN = {
     "transfer_errors",
     "engine_errors",
     "workers_lost",
+    "workers_given_up",
+    "unproven_sources",
     "fallback_reroute",
     "fallback_recompute",
     "fallback_fail",

@@ -104,10 +104,15 @@ class CacheCleared(_Event, frozen=True, kw_only=True):
 
 
 class WorkerLost(_Event, frozen=True, kw_only=True):
-    """Supervisor to router: the process of that epoch is dead."""
+    """Supervisor to router: the process of that epoch is dead.
+
+    Without `ended` it is given up: it is out of reach and may still run, which only a supervisor
+    on another host can know. The word with `ended` follows when the process is known to be dead.
+    """
 
     worker_id: str
     epoch: int
+    ended: bool = True
 
 
 class RoutesRevoked(_Event, frozen=True, kw_only=True):

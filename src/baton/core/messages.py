@@ -41,10 +41,14 @@ class PeerUp(_Message, frozen=True, kw_only=True, tag="peer_up"):
 
 
 class PeerDown(_Message, frozen=True, kw_only=True, tag="peer_down"):
-    """Router to worker: the process of that epoch is known to be dead."""
+    """Router to worker: that life is over for this deployment; `ended`: so is its process.
+
+    One that was only given up may still run, out of reach, and write under the rights it had.
+    """
 
     worker_id: str
     epoch: int
+    ended: bool = False
 
 
 class Load(_Message, frozen=True, kw_only=True, tag="load"):

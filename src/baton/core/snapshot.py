@@ -56,6 +56,9 @@ class LoadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     counters: dict[str, int] = {}
     peers: dict[str, int] = {}
     """Epochs of the peers that this worker believes to be alive; the router corrects it."""
+    unproven: tuple[tuple[str, int], ...] = ()
+    """Lives of peers, by id and epoch, that were given up and may still write here; the router
+    repeats what it knows of their end."""
     revoked_below: int = 0
     """Route epochs below this one authorize nothing here; the router repeats a lost word."""
     cache_generation: int = 0

@@ -51,13 +51,28 @@ class DestinationAborts:
             self.abort(incoming, reason)
         return True
 
-    def on_peer_lost(self, worker_id: str, epoch: int) -> None:
-        """A source died: it cannot write any more, and what it had not sealed is gone."""
+    def on_peer_lost(self, worker_id: str, epoch: int, *, ended: bool) -> None:
+        """A source is gone, and what it had not sealed with it.
+
+        A dead process writes no more. One that was only given up may run on where nobody sees it:
+        what it may write into stays in quarantine until it says that it is quiet, or is dead.
+        """
         for incoming in list(self._table.by_transfer.values()):
             fence = incoming.fence
             if (fence.source_id, fence.source_epoch) == (worker_id, epoch):
-                incoming.transfer.remote_quiesced = True
+                quiet = ended or not incoming.is_writable
+                incoming.transfer.remote_quiesced |= quiet
+                self._context.counters["unproven_sources"] += not incoming.transfer.remote_quiesced
                 self.abort(incoming, "source_lost")
+
+    def unproven(self) -> tuple[tuple[str, int], ...]:
+        """Lives that were given up and may still write into what is in quarantine here."""
+        lives = {
+            (incoming.fence.source_id, incoming.fence.source_epoch)
+            for incoming in self._table.by_transfer.values()
+            if not incoming.transfer.remote_quiesced
+        }
+        return tuple(sorted(life for life in lives if not self._context.is_live_peer(*life)))
 
     def on_superseded(self, fence: Fence) -> None:
         """A newer generation of the same request reserves: older ones are not wanted."""
@@ -97,19 +112,21 @@ class DestinationAborts:
             transfer.local_quiesced = self._stop_compute(fence)
         else:
             context.emit(CancelIo(reservation_id=fence.reservation_id))
-            if not context.is_live_peer(fence.source_id, fence.source_epoch):
-                transfer.remote_quiesced = True
-            elif not transfer.remote_quiesced:
-                self._ask(incoming)
+            self._quiet_or_ask(incoming)
         self._try_finish(incoming)
 
-    def _ask(self, incoming: Incoming) -> None:
-        transfer, context = incoming.transfer, self._context
+    def _quiet_or_ask(self, incoming: Incoming) -> None:
+        """Whoever is gone and was never let in is quiet; anybody else has to say so."""
+        transfer, fence, context = incoming.transfer, incoming.fence, self._context
+        if transfer.remote_quiesced:
+            return
+        is_live = context.is_live_peer(fence.source_id, fence.source_epoch)
+        if not is_live and not incoming.is_writable:
+            transfer.remote_quiesced = True
+            return
         transfer.next_retry_us = context.now_us + context.transfer.retry_ms * 1000
-        context.send(
-            incoming.fence.source_id,
-            AbortTransfer(fence=incoming.fence, reason=transfer.abort_reason),
-        )
+        if is_live or fence.source_id not in context.peers:  # a newer life cannot answer for it
+            context.send(fence.source_id, AbortTransfer(fence=fence, reason=transfer.abort_reason))
 
     def on_io_quiesced(self, reservation_id: int) -> None:
         """No local read or read-back of this reservation runs any more."""
@@ -139,12 +156,10 @@ class DestinationAborts:
         self._table.forget(incoming)
 
     def repeat(self, incoming: Incoming) -> None:
-        """Ask a source again that has not said that it is quiet; a dead one is."""
-        transfer, fence, context = incoming.transfer, incoming.fence, self._context
+        """Ask a source again that has not said that it is quiet."""
+        transfer = incoming.transfer
         if transfer.state is not TransferState.ABORTING or transfer.remote_quiesced:
             return
-        if not context.is_live_peer(fence.source_id, fence.source_epoch):
-            transfer.remote_quiesced = True
+        if self._context.now_us >= transfer.next_retry_us:
+            self._quiet_or_ask(incoming)
             self._try_finish(incoming)
-        elif context.now_us >= transfer.next_retry_us:
-            self._ask(incoming)

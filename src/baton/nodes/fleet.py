@@ -119,6 +119,7 @@ class Fleet:
         self._link_until_us = 0
         self._over: dict[str, int] = {}
         """The last life of each worker that is known to be over: its late words join nobody."""
+        self._ended: set[tuple[str, int]] = set()
 
     def __iter__(self) -> Iterator[WorkerView]:
         return iter(self._views.values())
@@ -202,6 +203,16 @@ class Fleet:
             return False
         del self._views[worker_id]
         return True
+
+    def end(self, worker_id: str, epoch: int) -> bool:
+        """The process of that life is dead; False when that was known."""
+        known = self.has_ended(worker_id, epoch)
+        self._ended.add((worker_id, epoch))
+        return not known
+
+    def has_ended(self, worker_id: str, epoch: int) -> bool:
+        """True for a life whose process is known to be dead, and not only given up."""
+        return (worker_id, epoch) in self._ended
 
     def is_over(self, worker_id: str, epoch: int) -> bool:
         """True for a life that is known to have ended."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from baton.core.capability import SignedCapability
 from baton.core.effects import MoveChunk
-from baton.core.ids import Fence
+from baton.core.ids import Direction, Fence
 from baton.core.manifest import ChunkSpec
 from baton.protocol.credits import CreditWindow
 from baton.protocol.destination import DestinationTransfer
@@ -30,6 +30,14 @@ class Incoming:
     def is_authorized(self) -> bool:
         """True when bytes may come: the right was spent, or none is needed."""
         return self.capability is not None or not self.transfer.grant.num_remote_blocks
+
+    @property
+    def is_writable(self) -> bool:
+        """True when the source was let in to write: nothing else makes it quiet than its word or
+        the end of its process."""
+        grant = self.transfer.grant
+        is_push = grant.direction is Direction.PUSH and grant.num_remote_blocks > 0
+        return is_push and self.capability is not None
 
     def offer(self, chunk_ids: Iterable[int]) -> None:
         """The source says these chunks may be read; repeats are ignored."""

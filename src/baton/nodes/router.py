@@ -12,7 +12,7 @@ from baton.core.events import Event
 from baton.core.ids import Fence
 from baton.core.messages import Envelope, Message, fence_of
 from baton.core.request import Request
-from baton.core.snapshot import WorkerInfo
+from baton.core.snapshot import LoadSnapshot, WorkerInfo
 from baton.nodes.attempts import Attempts
 from baton.nodes.cache_generations import CacheGenerations
 from baton.nodes.copies import Copies
@@ -26,6 +26,8 @@ from baton.nodes.streams import Streams
 from baton.protocol.copy import HistoryCopyState
 from baton.protocol.request import RequestInput, RequestState
 from baton.protocol.signing import Signer
+
+_UNPUBLISHED = (RequestState.RESERVING, RequestState.PREFILLING)
 
 
 class Router:
@@ -60,8 +62,8 @@ class Router:
                 self._on_submitted(request)
             case events.Cancelled(request_id=request_id, reason=reason):
                 self._on_cancelled(request_id, reason)
-            case events.WorkerLost(worker_id=worker_id, epoch=epoch):
-                self._on_worker_lost(worker_id, epoch)
+            case events.WorkerLost(worker_id=worker_id, epoch=epoch, ended=ended):
+                self._on_worker_lost(worker_id, epoch, ended=ended)
             case events.CacheCleared():
                 self.generations.clear()
             case events.RoutesRevoked(reason=reason):
@@ -246,7 +248,7 @@ class Router:
             context.counters["stale_messages"] += 1
             return
         if current is not None:
-            self._on_worker_lost(info.worker_id, current.info.epoch)
+            self._on_worker_lost(info.worker_id, current.info.epoch, ended=False)
         reason = context.fleet.refusal(info)
         if reason:
             context.counters["refused_workers"] += 1
@@ -275,30 +277,40 @@ class Router:
             view.full = False
             self.holdings.on_snapshot(view.info, snapshot)
             self.generations.on_snapshot(snapshot)
-            self._correct_peers(view, message.snapshot.peers)
+            self._correct_peers(view, message.snapshot)
             if message.snapshot.revoked_below < self.context.rights.revoked_below:
                 self._tell_revoked(view.info.worker_id)
 
-    def _correct_peers(self, view: WorkerView, believed: dict[str, int]) -> None:
+    def _correct_peers(self, view: WorkerView, snapshot: LoadSnapshot) -> None:
         """Repeat what a worker has not heard of the others: who lives, and who is dead."""
-        worker_id = view.info.worker_id
+        worker_id, believed = view.info.worker_id, snapshot.peers
         for other in self.fleet:
             info = other.info
             if info.worker_id != worker_id and believed.get(info.worker_id, -1) < info.epoch:
                 self.context.send(worker_id, messages.PeerUp(info=info))
         for peer_id, epoch in believed.items():
             if self.fleet.get(peer_id) is None:
-                self.context.send(worker_id, messages.PeerDown(worker_id=peer_id, epoch=epoch))
+                self._tell_down(worker_id, peer_id, epoch)
+        for peer_id, epoch in snapshot.unproven:
+            if self.fleet.has_ended(peer_id, epoch):
+                self._tell_down(worker_id, peer_id, epoch)
 
-    def _on_worker_lost(self, worker_id: str, epoch: int) -> None:
+    def _tell_down(self, to: str, worker_id: str, epoch: int) -> None:
+        ended = self.fleet.has_ended(worker_id, epoch)
+        self.context.send(to, messages.PeerDown(worker_id=worker_id, epoch=epoch, ended=ended))
+
+    def _on_worker_lost(self, worker_id: str, epoch: int, *, ended: bool) -> None:
         context = self.context
-        if not context.fleet.leave(worker_id, epoch):
+        is_news = ended and context.fleet.end(worker_id, epoch)
+        was_here = context.fleet.leave(worker_id, epoch)
+        for view in context.fleet if was_here or is_news else ():
+            self._tell_down(view.info.worker_id, worker_id, epoch)
+        if not was_here:
             return
         context.rights.on_fleet_changed()
         context.counters["workers_lost"] += 1
+        context.counters["workers_given_up"] += not ended
         self.holdings.on_lost(worker_id)
-        for view in context.fleet:
-            context.send(view.info.worker_id, messages.PeerDown(worker_id=worker_id, epoch=epoch))
         self.copies.on_worker_lost(worker_id, epoch)
         for record in list(context.records.values()):
             fence = record.fence
@@ -307,9 +319,13 @@ class Router:
             if (fence.destination_id, fence.destination_epoch) == (worker_id, epoch):
                 self._attempts.on_failed(record, "decode_worker_lost")
             elif (fence.source_id, fence.source_epoch) == (worker_id, epoch):
-                # The destination was told too: its Aborted ends the attempt once it is quiet.
+                # The destination was told too: its Aborted ends the attempt once it is quiet. Of a
+                # source that may still write nobody knows when that is, so the next one starts now.
                 record.avoid_prefill |= {worker_id}
-                if record.state is RequestState.RESERVING:
+                if not ended and record.state in _UNPUBLISHED:
+                    context.cancel_attempt(fence, "source_lost")
+                    self._attempts.on_failed(record, "source_lost")
+                elif record.state is RequestState.RESERVING:
                     context.cancel_attempt(fence, "source_lost")
 
     def _on_revoked(self, reason: str) -> None:

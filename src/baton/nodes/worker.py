@@ -9,13 +9,14 @@ from baton.core.events import Event
 from baton.core.ids import Fence, Role
 from baton.core.layout import ModelInfo
 from baton.core.messages import Envelope, Message, fence_of
-from baton.core.snapshot import LoadSnapshot, Rates, WorkerInfo
+from baton.core.snapshot import LoadSnapshot, Rates
 from baton.nodes.announcer import Announcer
 from baton.nodes.context import ROUTER, WorkerContext
 from baton.nodes.decode_side import DecodeSide
 from baton.nodes.destination_side import DestinationSide
 from baton.nodes.engine_queue import EngineQueue
 from baton.nodes.local_side import LocalSide
+from baton.nodes.peers import Peers
 from baton.nodes.rates import RateMeter
 from baton.nodes.sequence import Sequence
 from baton.nodes.source_side import SourceSide
@@ -82,7 +83,7 @@ class Worker:
         self._next_heartbeat_us = 0
         self._next_upkeep_us = 0
         self._version = 0
-        self._peers_over: dict[str, int] = {}
+        self.peers = Peers(self.context, self.source.aborts, self.destination.aborts)
 
     # -- the border ----------------------------------------------------------------------------
 
@@ -128,6 +129,7 @@ class Worker:
             rates=self._meter.rates(),
             counters={**self.context.counters, **self.tiers.counters()},
             peers={peer.worker_id: peer.epoch for peer in self.context.peers.values()},
+            unproven=self.destination.aborts.unproven(),
             revoked_below=self.context.gate.revoked_below,
             cache_generation=self.context.cache_generation,
             cache_sequence=self.announcer.next_sequence,
@@ -199,6 +201,9 @@ class Worker:
             self._on_router_message(message)
         elif self.context.is_live_peer(envelope.sender_id, envelope.sender_epoch):
             self._on_peer_message(message, envelope)
+        elif isinstance(message, messages.TransferQuiesced):
+            # A life that was given up may say that it is quiet.
+            self.destination.aborts.on_source_quiesced(message.fence)
         else:
             self.context.counters["stale_messages"] += 1
 
@@ -217,9 +222,9 @@ class Worker:
             case messages.Welcome():
                 pass  # the host, which said hello, stops repeating it
             case messages.PeerUp(info=info):
-                self._on_peer_up(info)
-            case messages.PeerDown(worker_id=worker_id, epoch=epoch):
-                self._on_peer_down(worker_id, epoch)
+                self.peers.on_up(info)
+            case messages.PeerDown(worker_id=worker_id, epoch=epoch, ended=ended):
+                self.peers.on_down(worker_id, epoch, ended=ended)
             case messages.RevokeRoutes(route_epoch=route_epoch):
                 self._on_revoke(route_epoch)
             case messages.Reserve():
@@ -269,25 +274,6 @@ class Worker:
                 self.context.counters["unexpected_messages"] += 1
 
     # -- router messages -----------------------------------------------------------------------
-
-    def _on_peer_up(self, info: WorkerInfo) -> None:
-        """A newer life of a peer proves that the older one is over."""
-        known = self.context.peers.get(info.worker_id)
-        if info.worker_id == self.context.worker_id or (known and known.epoch >= info.epoch):
-            return
-        if info.epoch <= self._peers_over.get(info.worker_id, 0):
-            return  # a late word of a life that is over
-        if known is not None:
-            self._on_peer_down(known.worker_id, known.epoch)
-        self.context.peers[info.worker_id] = info
-
-    def _on_peer_down(self, worker_id: str, epoch: int) -> None:
-        peer = self.context.peers.get(worker_id)
-        self._peers_over[worker_id] = max(epoch, self._peers_over.get(worker_id, 0))
-        if peer is not None and peer.epoch <= epoch:
-            del self.context.peers[worker_id]
-        self.source.aborts.on_peer_lost(worker_id, epoch)
-        self.destination.aborts.on_peer_lost(worker_id, epoch)
 
     def _on_revoke(self, route_epoch: int) -> None:
         """What is published decodes on: it is this worker's own by now."""

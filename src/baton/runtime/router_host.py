@@ -161,11 +161,18 @@ class RouterHost:
 
     # -- workers -------------------------------------------------------------------------------
 
-    def worker_lost(self, worker_id: str, epoch: int) -> None:
-        """The supervisor saw the process of that epoch end."""
-        self._channel.disconnect(worker_id)
+    def worker_lost(self, worker_id: str, epoch: int, *, ended: bool = True) -> None:
+        """The supervisor saw the process of that epoch end.
+
+        Without `ended` it is given up: nobody can reach the process, and it may still run. Then
+        this is called again when its end is known, and before that its next life may start. What
+        it may still write into stays in quarantine at the others until then.
+        """
+        current = self._node.fleet.get(worker_id)
+        if current is None or current.info.epoch <= epoch:
+            self._channel.disconnect(worker_id)
         self._channel.withdraw(worker_id, epoch)
-        self._feed(events.WorkerLost(worker_id=worker_id, epoch=epoch))
+        self._feed(events.WorkerLost(worker_id=worker_id, epoch=epoch, ended=ended))
 
     def revoke_routes(self, reason: str) -> None:
         """Take back every transfer that is under way; the requests start again on new routes."""

@@ -212,8 +212,8 @@ class WorkerHost:
                 case PeerUp(info=info):
                     if not await self._connect(info):
                         continue
-                case PeerDown(worker_id=worker_id, epoch=epoch) if worker_id != ROUTER:
-                    self._disconnect(worker_id, epoch)
+                case PeerDown() as down if down.worker_id != ROUTER:
+                    self._disconnect(down)
                 case Welcome(epoch=epoch) if epoch == self._spec.epoch and self._greeting:
                     self._greeting.cancel()
                     self._greeting = None
@@ -244,13 +244,16 @@ class WorkerHost:
         self._peers[info.worker_id] = info
         return True
 
-    def _disconnect(self, worker_id: str, epoch: int) -> None:
-        peer = self._peers.get(worker_id)
-        if peer is not None and peer.epoch <= epoch:
-            del self._peers[worker_id]
-            self._channel.disconnect(worker_id)
-        self._channel.withdraw(worker_id, epoch)
-        self._plane.disconnect(worker_id, epoch)
+    def _disconnect(self, down: PeerDown) -> None:
+        """One that may still run is heard: it can say that it is quiet, and be asked to."""
+        peer = self._peers.get(down.worker_id)
+        if peer is not None and peer.epoch <= down.epoch:
+            del self._peers[down.worker_id]
+        if down.ended:
+            if down.worker_id not in self._peers:
+                self._channel.disconnect(down.worker_id)
+            self._channel.withdraw(down.worker_id, down.epoch)
+        self._plane.disconnect(down.worker_id, down.epoch)
 
     def _feed(self, event: Event) -> None:
         if self._closed:

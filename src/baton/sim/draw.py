@@ -13,6 +13,7 @@ from baton.policy.batching.policies import POLICIES
 from baton.sim.arithmetic import Truth, model_info
 from baton.sim.clock import Clock
 from baton.sim.draw_copies import with_copies
+from baton.sim.draw_given_up import with_given_up
 from baton.sim.draw_routes import with_routes
 from baton.sim.draw_tiers import with_tiers
 from baton.sim.faults import (
@@ -90,7 +91,8 @@ def draw_plan(seed: int) -> Plan:
     plan = _with_geometry(Random(f"{seed} geometry"), plan)
     plan = with_routes(Random(f"{seed} routes"), plan)
     plan = with_tiers(Random(f"{seed} tiers"), plan)
-    return with_copies(Random(f"{seed} copies"), plan)
+    plan = with_copies(Random(f"{seed} copies"), plan)
+    return with_given_up(Random(f"{seed} given up"), plan)
 
 
 def _with_policy(random: Random, plan: Plan) -> Plan:

@@ -75,6 +75,18 @@ class Echo(_Fault, frozen=True, kw_only=True, tag="echo"):
     worker_id: str
 
 
+class GiveUp(_Fault, frozen=True, kw_only=True, tag="give_up"):
+    """A worker that lives is given up: its next life starts while it runs on, for a while.
+
+    So it is where a host is out of reach: whoever decided it cannot end the process there.
+    """
+
+    at_us: int
+    worker_id: str
+    runs_on_us: int
+    down_us: int
+
+
 class MessageFault(_Fault, frozen=True, kw_only=True, tag="message"):
     """The `number`-th message of a lane is dropped, or delivered again or out of order later.
 
@@ -114,7 +126,7 @@ class EngineFault(_Fault, frozen=True, kw_only=True, tag="engine"):
     number: int
 
 
-Scheduled = Crash | Stall | Slow | Partition | Clog | Revoke | Clear | Hang | Echo
+Scheduled = Crash | Stall | Slow | Partition | Clog | Revoke | Clear | Hang | Echo | GiveUp
 Counted = MessageFault | ChunkFault | EngineFault
 
 

@@ -26,6 +26,7 @@ from baton.sim.faults import (
     Crash,
     Echo,
     EngineFault,
+    GiveUp,
     Hang,
     MessageFault,
     Partition,
@@ -80,6 +81,8 @@ class World:
         self._router_timer_us: int | None = None
         self._epochs: dict[str, int] = {}
         self.workers: dict[str, SimWorker] = {}
+        self.given_up: dict[str, SimWorker] = {}
+        """Lives that count as lost and run on."""
         self.disks: dict[str, Disk] = {}
         """Files of every worker that has a disk tier; a crash does not touch what is whole."""
         self._hash = hashlib.blake2b(digest_size=16)
@@ -174,6 +177,26 @@ class World:
             noticed_after_us + down_us, lambda: self._start(worker_id, worker.ordinal)
         )
 
+    def give_up(self, worker_id: str, runs_on_us: int, down_us: int) -> None:
+        """Count a worker that lives as lost; its next life starts whether or not it has ended."""
+        if worker_id in self.given_up or worker_id not in self.workers:
+            return
+        worker = self.given_up[worker_id] = self.workers.pop(worker_id)
+        self.disks[worker_id] = Disk()  # the next life is on another host
+        lost = events.WorkerLost(worker_id=worker_id, epoch=worker.epoch, ended=False)
+        self.feed_router(lost)
+        self.timeline.after(down_us, lambda: self._start(worker_id, worker.ordinal))
+        self.timeline.after(runs_on_us, lambda: self.crash_given_up(worker))
+
+    def crash_given_up(self, worker: SimWorker) -> None:
+        """The process of a life that was given up ends, and that is known."""
+        if not worker.alive:
+            return
+        del self.given_up[worker.worker_id]
+        worker.crash()
+        self._marks += worker.node.counters
+        self.feed_router(events.WorkerLost(worker_id=worker.worker_id, epoch=worker.epoch))
+
     def is_neighbour_busy(self, worker: SimWorker) -> bool:
         """Whether any other engine of this machine computes now."""
         return any(other.engine.is_busy for other in self.workers.values() if other is not worker)
@@ -209,6 +232,8 @@ class World:
                 self.feed_router(events.RoutesRevoked(reason="drill"))
             case Hang(worker_id=worker_id) if worker_id in self.workers:
                 self.workers[worker_id].engine.hangs = True
+            case GiveUp():
+                self.give_up(fault.worker_id, fault.runs_on_us, fault.down_us)
             case Echo(worker_id=worker_id):
                 if self.network.echo(worker_id) < self._epochs[worker_id]:
                     self.mark("stale_hellos")
@@ -216,6 +241,8 @@ class World:
     def heal(self) -> None:
         """No fault happens any more, and what stood still goes on."""
         self.network.heal()
+        for worker in list(self.given_up.values()):
+            self.crash_given_up(worker)
         for worker in list(self.workers.values()):
             worker.heal()
 
@@ -223,14 +250,14 @@ class World:
 
     def _life_of(self, process: str) -> int:
         """The epoch that messages are addressed to; 0 where it does not matter."""
-        worker = self.workers.get(process)
+        worker = self.workers.get(process) or self.given_up.get(process)
         return worker.epoch if worker is not None and not self.plan.late_delivery else 0
 
     def _deliver(self, receiver: str, envelope: Envelope) -> None:
         if receiver == ROUTER:
             self.feed_router(events.Received(envelope=envelope))
             return
-        worker = self.workers.get(receiver)
+        worker = self.workers.get(receiver) or self.given_up.get(receiver)
         if worker is not None:
             worker.receive(envelope)
 
