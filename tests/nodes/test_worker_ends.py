@@ -35,7 +35,7 @@ def test_only_the_death_of_the_right_life_of_a_destination_ends_a_job(epochs_ago
 def test_only_the_death_of_the_right_life_of_a_source_ends_a_reservation(epochs_ago):
     worker = DestinationWorker()
     over = FENCE.source_epoch - epochs_ago
-    worker.from_router(PeerDown(worker_id=FENCE.source_id, epoch=over))
+    worker.from_router(PeerDown(worker_id=FENCE.source_id, epoch=over, ended=True))
     incoming = worker.node.destination.incoming[FENCE.transfer_id]
     assert incoming.transfer.remote_quiesced == (epochs_ago == 0)
     assert bool(incoming.transfer.abort_reason) == (epochs_ago == 0)

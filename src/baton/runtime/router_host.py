@@ -161,7 +161,7 @@ class RouterHost:
 
     # -- workers -------------------------------------------------------------------------------
 
-    def worker_lost(self, worker_id: str, epoch: int, *, ended: bool = True) -> None:
+    def worker_lost(self, worker_id: str, epoch: int, ended: bool = True) -> None:
         """The supervisor saw the process of that epoch end.
 
         Without `ended` it is given up: nobody can reach the process, and it may still run. Then

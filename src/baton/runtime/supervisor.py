@@ -63,14 +63,18 @@ class ManagedWorker:
 
 
 class Supervisor:
-    """Owns the worker processes. `on_lost(worker_id, epoch)` is called once per death."""
+    """Owns the worker processes. `on_lost` is called once per life that is over.
+
+    It takes worker id, epoch, and whether the process is known to have ended: one that was lost
+    with its node or its keeper may still run there.
+    """
 
     def __init__(
         self,
         config: BatonConfig,
         launcher: Launcher,
         runtime_dir: Path,
-        on_lost: Callable[[str, int], None],
+        on_lost: Callable[[str, int, bool], None],
         trace_dir: Path | None = None,
         *,
         door: RouterDoor,
@@ -147,7 +151,7 @@ class Supervisor:
                 return
             with contextlib.suppress(OSError):  # out of descriptors: the next death sweeps too
                 self._launcher.sweep()
-            self._on_lost(worker.worker_id, worker.epoch)
+            self._on_lost(worker.worker_id, worker.epoch, code != _LOST)
             error = worker.report.error
             # Before it ever served, an error is a configuration that cannot work; later it may
             # pass, as a full /dev/shm does.
