@@ -55,6 +55,10 @@ ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML config
 PlaneOption = Annotated[
     str | None, typer.Option("--data-plane", help="what moves K/V: shm, nixl or auto")
 ]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option("--cluster", help="where workers run: local, ray, ray://auto, ray://HEAD:PORT"),
+]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="section.key=value")]
 
 
@@ -111,6 +115,7 @@ def serve(
     prefill_url: PrefillUrlOption = None,
     decode_url: DecodeUrlOption = None,
     mixed_url: MixedUrlOption = None,
+    cluster: ClusterOption = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
     trace_dir: Annotated[Path | None, typer.Option(help="write trace events here")] = None,
@@ -123,6 +128,8 @@ def serve(
 
     expected = load_manifest(manifest) if manifest is not None else None
     chosen = vllm_overrides(overrides, engine, connector, prefill_url, decode_url, mixed_url)
+    if cluster is not None:
+        chosen = [*(chosen or []), f"cluster.launcher={_quoted(cluster)}"]
     loaded = _load(config, chosen, model, prefill, decode, mixed, host, port, data_plane=data_plane)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         if loaded.cluster.engine == "vllm":

@@ -65,6 +65,15 @@ class ClusterConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=T
     control_host: str = "127.0.0.1"
     """The address that every process announces for tcp; the system chooses the ports."""
 
+    launcher: str = "local"
+    """Where workers run: local, ray (a Ray started on this host), ray://auto or ray://HOST:PORT."""
+    placement: Literal["pack", "spread", "pair"] = "pack"
+    """ray: few nodes, many, or each prefill worker on one node with its decode worker."""
+    nodes: tuple[int, ...] = ()
+    """ray: the node of each worker in start order, by a plan; empty: placement decides."""
+    place_timeout_s: float = 60.0
+    """ray: how long a worker may wait for a node with room."""
+
     @property
     def roles(self) -> tuple[Role, ...]:
         """One role per worker, in start order."""

@@ -31,7 +31,10 @@ def check_bounds(config: object) -> None:
         "cache": ("copy_timeout_ms", "max_replicas"),
         "gateway": ("max_body_nbytes", "max_n", "max_prompts"),
     }
-    positive = {"gateway": ("body_timeout_s", "stream_stall_s"), "cluster": ("start_timeout_s",)}
+    positive = {
+        "gateway": ("body_timeout_s", "stream_stall_s"),
+        "cluster": ("start_timeout_s", "place_timeout_s"),
+    }
     not_negative = {
         "worker": ("growth_tokens", "age_override_ms", "max_passed_over", "max_preemptions"),
         "model": ("max_model_len",),

@@ -1,65 +1,25 @@
-"""One host's deployment: model, workers and router, up and down as a whole."""
+"""A deployment: model, workers and router, up and down as a whole."""
 
 import asyncio
-import contextlib
 import os
 import shutil
-import sys
 import tempfile
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import msgspec
-
 from baton.config import BatonConfig
-from baton.errors import BatonError, ConfigError
-from baton.runtime.cores import check_cores
+from baton.errors import BatonError
 from baton.runtime.dataplane.choice import settle_plane
 from baton.runtime.descriptors import raise_descriptor_limit
 from baton.runtime.faults import FaultSpec
-from baton.runtime.launch import LocalLauncher
-from baton.runtime.lines import LINE_NBYTES_MAX, read_lines
-from baton.runtime.preflight import check_host
+from baton.runtime.launch.hosts import open_hosts
+from baton.runtime.model_preparation import Progress, prepare_model
 from baton.runtime.router_host import RouterHost
 from baton.runtime.supervisor import Supervisor
 
-Progress = Callable[[str, float], None]
 _WATCH_S = 0.5
 _RUNTIME_PREFIX = "baton-run-"
-
-
-class _PrepareLine(msgspec.Struct, frozen=True):
-    stage: str = ""
-    fraction: float = 0.0
-    path: str = ""
-    error: str = ""
-
-
-async def prepare_model(name: str, progress: Progress) -> Path:
-    """Resolve a model in a process of its own, so that this one never loads torch."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "baton.engine.prepare", name, stdout=PIPE, limit=LINE_NBYTES_MAX
-    )
-    assert process.stdout is not None
-    last = _PrepareLine()
-    try:
-        async for line in read_lines(process.stdout):
-            with contextlib.suppress(msgspec.DecodeError, RecursionError):
-                last = msgspec.json.decode(line, type=_PrepareLine)
-                if last.stage:
-                    progress(last.stage, last.fraction)
-        code = await process.wait()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if last.error:
-        raise ConfigError(last.error)
-    if not last.path:
-        raise BatonError(f"preparing model {name!r} ended with exit {code} and no result")
-    return Path(last.path)
 
 
 class Deployment:
@@ -121,32 +81,31 @@ async def deploy(
     Without `start_workers` the caller starts them, once what else may fail quickly has not.
     Faults are for chaos runs: `faults_of(worker_id, epoch)` is asked at the start of each life.
     """
-    config = settle_plane(config)
-    check_cores(config)  # what cannot fit is refused before a model is fetched
-    check_host(config)
-    raise_descriptor_limit()
-    model_path = await prepare_model(config.model.name, progress)
-    if trace_dir is not None:
-        trace_dir.mkdir(parents=True, exist_ok=True)
-    _sweep_runtime_dirs()
-    runtime_dir = Path(tempfile.mkdtemp(prefix=f"{_RUNTIME_PREFIX}{os.getpid()}-"))
-    router = RouterHost(config, runtime_dir, trace_dir, faults=router_faults)
-    supervisor = Supervisor(
-        config,
-        LocalLauncher(config, model_path),
-        runtime_dir,
-        router.worker_lost,
-        trace_dir,
-        door=router.door,
-        issuer=router.issuer,
-        faults_of=faults_of,
-    )
-    try:
-        if start_workers:
-            supervisor.start()
-        yield Deployment(router, supervisor, model_path, runtime_dir)
-    finally:
-        await asyncio.shield(_tear_down(supervisor, router, runtime_dir))
+    async with open_hosts(settle_plane(config)) as hosts:
+        config = hosts.config
+        raise_descriptor_limit()
+        model_path = await prepare_model(config.model.name, progress)
+        if trace_dir is not None:
+            trace_dir.mkdir(parents=True, exist_ok=True)
+        _sweep_runtime_dirs()
+        runtime_dir = Path(tempfile.mkdtemp(prefix=f"{_RUNTIME_PREFIX}{os.getpid()}-"))
+        router = RouterHost(config, runtime_dir, trace_dir, faults=router_faults)
+        supervisor = Supervisor(
+            config,
+            hosts.launcher(model_path),
+            runtime_dir,
+            router.worker_lost,
+            trace_dir,
+            door=router.door,
+            issuer=router.issuer,
+            faults_of=faults_of,
+        )
+        try:
+            if start_workers:
+                supervisor.start()
+            yield Deployment(router, supervisor, model_path, runtime_dir)
+        finally:
+            await asyncio.shield(_tear_down(supervisor, router, runtime_dir))
 
 
 def _sweep_runtime_dirs() -> None:

@@ -126,6 +126,7 @@ def _verify(deployment: Deployment, manifest: DeploymentManifest | None, console
 def _announce(config: BatonConfig, console: Console, deployment: Deployment, url: str) -> None:
     for worker in deployment.supervisor.workers:
         cores = ",".join(map(str, worker.cores)) or "any"
+        host = "" if config.cluster.launcher == "local" else f"{worker.host}, "
         view = deployment.router.node.fleet.get(worker.worker_id)
         pool = ""
         if view is not None:
@@ -135,7 +136,7 @@ def _announce(config: BatonConfig, console: Console, deployment: Deployment, url
             pool = f"K/V pool of {view.info.num_blocks} blocks ({shown_nbytes(nbytes)})"
             pool += f", {tiers}; " if tiers else "; "
         console.print(
-            f"{worker.worker_id} on core {cores}: {pool}{worker.deterministic_report}",
+            f"{worker.worker_id} on {host}core {cores}: {pool}{worker.deterministic_report}",
             soft_wrap=True,
             highlight=False,
         )

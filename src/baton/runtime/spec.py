@@ -24,6 +24,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Public control key of the router; empty over ipc."""
     control_keys: CurveKeys | None = None
     """This life's own pair, for tcp."""
+    parent_pid: int = 0
+    """The kernel ends this life with this process; 0: only the end of its input does."""
     issuer: IssuerKey
     """Whose transfer capabilities this life believes."""
     trace_path: str = ""

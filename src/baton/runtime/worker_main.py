@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -17,6 +18,8 @@ from baton.runtime.pipeline import PipelineEngine
 from baton.runtime.spec import WorkerReport, WorkerSpec
 from baton.runtime.worker_host import WorkerHost, num_pool_blocks
 
+_PR_SET_PDEATHSIG = 1
+
 
 def main() -> int:
     """Start the worker that the first line of stdin describes."""
@@ -26,6 +29,8 @@ def main() -> int:
     if not line:  # the parent gave up before it said what to do
         return 0
     spec = msgspec.json.decode(line, type=WorkerSpec)
+    if spec.parent_pid:
+        _end_with(spec.parent_pid)
     if spec.cores:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, spec.cores)
@@ -55,6 +60,13 @@ async def _serve(spec: WorkerSpec) -> int:
         _report(WorkerReport(error=refused))
         return 3
     return 0
+
+
+def _end_with(parent_pid: int) -> None:
+    """Be killed when the thread of that process ends which started this one."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it was quicker, and nothing will be sent
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _load(spec: WorkerSpec) -> Engine | PipelineEngine:

@@ -8,7 +8,7 @@ from baton.bench.effects.rig import open_rig
 from baton.bench.effects.runahead import open_pair
 from baton.bench.traffic import prompt_of
 from baton.config import ModelConfig
-from baton.runtime.deployment import prepare_model
+from baton.runtime.model_preparation import prepare_model
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from baton.config import ModelConfig
 from baton.errors import BatonError
 from baton.runtime.clock import now_us
 from baton.runtime.dataplane import Arena
-from baton.runtime.deployment import prepare_model
+from baton.runtime.model_preparation import prepare_model
 
 _LENGTH = 1536
 _BLOCK_SIZE = 16

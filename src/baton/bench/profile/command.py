@@ -22,7 +22,7 @@ from baton.config import BatonConfig
 from baton.errors import ConfigError
 from baton.policy.service_profile import ServiceProfile
 from baton.profile_file import save_profile
-from baton.runtime.deployment import prepare_model
+from baton.runtime.model_preparation import prepare_model
 
 _INTERRUPTED = 130
 

@@ -26,7 +26,7 @@ from baton.config import BatonConfig
 from baton.errors import BatonError
 from baton.goodput.slo import SLOTargets, parse_goodput
 from baton.policy.service_profile import ServiceProfile
-from baton.runtime.deployment import prepare_model
+from baton.runtime.model_preparation import prepare_model
 
 ALONE: tuple[int, ...] = ()
 Say = Callable[[str], None]
