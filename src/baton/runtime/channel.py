@@ -13,7 +13,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from baton.config import ClusterConfig
+from baton.core.cluster_settings import ClusterConfig
 from baton.core.compatibility import COMPATIBILITY
 from baton.core.messages import Envelope, Message
 from baton.errors import ConfigError, RemoteProtocolError

@@ -18,8 +18,8 @@ from baton.config import BatonConfig
 from baton.core.vllm_settings import addresses_of
 from baton.errors import BatonError
 from baton.runtime.cores import check_cores
-from baton.runtime.deployment import prepare_model
 from baton.runtime.gateway.server import serve_app
+from baton.runtime.model_preparation import prepare_model
 from baton.runtime.vllm.app import VllmGatewayApp
 from baton.runtime.vllm.backend import VllmBackend
 from baton.runtime.vllm.connector import NixlConnector
