@@ -41,6 +41,7 @@ def test_everything_else_is_refused_with_its_value(field, value):
         ("dtype", "bfloat16"),
         ("block_size", 64),
         ("data_plane", "shm"),
+        ("tp_size", 2),
     ],
 )
 def test_a_pair_that_differs_is_refused_with_both_values(field, value):

@@ -42,6 +42,7 @@ from baton.integrations.vllm.orders import (
     Hold,
     Load,
     Order,
+    Refused,
     Stream,
     Watch,
 )
@@ -83,6 +84,8 @@ class Node:
 
     def _on_order(self, order: Order) -> None:
         match order:
+            case Refused():
+                self._context.counters[f"refused_ticket_{order.reason}"] += 1
             case Watch():
                 self._watched[order.vllm_id] = order.ticket
                 self._approach(order.ticket)

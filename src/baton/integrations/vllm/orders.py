@@ -84,7 +84,13 @@ class AbortHold(_Order, frozen=True, kw_only=True, tag="abort_hold"):
     is_awaited: bool
 
 
-Order = Watch | Load | AbortLoad | Drop | Stream | Hold | AbortHold
+class Refused(_Order, frozen=True, kw_only=True, tag="refused"):
+    """Parameters of a request were not honoured; counted where an operator can ask for it."""
+
+    reason: str
+
+
+Order = Refused | Watch | Load | AbortLoad | Drop | Stream | Hold | AbortHold
 
 
 class StepOrders(msgspec.Struct, frozen=True, kw_only=True):

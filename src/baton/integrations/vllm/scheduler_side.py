@@ -18,6 +18,7 @@ from baton.integrations.vllm.orders import (
     Hold,
     Load,
     Order,
+    Refused,
     StepOrders,
     Stream,
     Watch,
@@ -74,7 +75,6 @@ class SchedulerSide:
         self._can_send = can_send
         self._orders: list[Order] = []
         self.legs: dict[str, Leg] = {}
-        self.refusals: dict[str, int] = {}
 
     # -- arrival -------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class SchedulerSide:
             return
         ticket, refusal = self._read(params)
         if refusal:
-            self.refusals[refusal] = self.refusals.get(refusal, 0) + 1
+            self._orders.append(Refused(reason=refusal))
         leg = Leg(ticket, refusal, is_decode=bool(is_decode))
         self.legs[view.vllm_id] = leg
         if ticket is not None and leg.is_decode and ticket.direction is Direction.PULL:

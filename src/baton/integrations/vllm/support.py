@@ -84,6 +84,7 @@ _EQUAL = {
     "dtype": "set the same --dtype and --kv-cache-dtype on both",
     "block_size": "set the same --block-size on both",
     "data_plane": "set the same data_plane on both",
+    "tp_size": "set the same --tensor-parallel-size on both: rank r reads from rank r",
 }
 """What both sides must have in common, and the remedy where they have not."""
 
