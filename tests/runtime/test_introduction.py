@@ -8,11 +8,13 @@ from introductions import NUM_BLOCKS, true_info, true_region
 from lone_worker import lone_worker, neighbour
 
 from baton.config import load_config
+from baton.core.layout import ModelInfo
 from baton.core.messages import Hello, Refused, Welcome
 from baton.core.snapshot import WorkerInfo
 from baton.errors import RemoteProtocolError
 from baton.runtime.channel import ControlChannel, ipc_endpoint
 from baton.runtime.curve import mint_keys
+from baton.runtime.dataplane import ArenaDescriptor
 from baton.runtime.introduction import check_introduction
 from baton.runtime.router_host import RouterHost
 
@@ -28,6 +30,16 @@ def region(worker_id: str = "b", epoch: int = 2, **changes) -> bytes:
     return msgspec.msgpack.encode(msgspec.structs.replace(true_region(worker_id, epoch), **changes))
 
 
+SMALL = ArenaDescriptor(name="baton-none", nbytes=64, worker_id="b", epoch=2)
+
+
+def in_stages(pp_size: int) -> ModelInfo:
+    model = bent().model
+    return msgspec.structs.replace(
+        model, layout=msgspec.structs.replace(model.layout, pp_size=pp_size)
+    )
+
+
 WRONG = {
     "a reserved name": (bent(worker_id="router"), "reserved"),
     "no region": (bent(region=b""), "not the descriptor"),
@@ -38,6 +50,14 @@ WRONG = {
     "a pool larger than its region": (bent(num_blocks=NUM_BLOCKS + 1), "num_blocks 9"),
     "no pool": (bent(num_blocks=0), "num_blocks 0"),
     "a region past its arena": (bent(region=region(offset=8)), "leaves its arena"),
+    "memory of fewer stages than its layout": (
+        bent(model=in_stages(2)),
+        "is that of 1 pipeline stages, and its layout has pp_size 2",
+    ),
+    "a stage without room": (
+        bent(model=in_stages(2), region=region(stages=(SMALL,))),
+        "stage 1 of the region .* has 64 bytes, which is no room for its num_blocks 8 of 64",
+    ),
     "another kind of endpoint": (bent(endpoint="tcp://127.0.0.1:1"), "cluster.control"),
 }
 

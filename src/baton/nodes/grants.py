@@ -3,7 +3,7 @@
 from baton.core.layout import KVLayout
 from baton.core.manifest import Grant, grant_defect
 from baton.core.messages import Reserve
-from baton.core.reblock import source_layout, transform_defect
+from baton.core.reblock import transform_defect
 from baton.core.snapshot import WorkerInfo
 
 
@@ -25,8 +25,9 @@ def granted_to_other(grant: Grant, layout: KVLayout, destination: WorkerInfo) ->
     theirs = destination.model.layout
     if transform_defect(layout, theirs):
         return "layout"
-    said = source_layout(grant, theirs)
-    for field, name in (("block_size", "block_sizes"), ("pp_size", "pp_sizes")):
-        if getattr(said, field) != getattr(layout, field):
-            return name
+    sizes, splits = grant.block_sizes, grant.pp_sizes
+    if (sizes.source if sizes else theirs.block_size) != layout.block_size:
+        return "block_sizes"
+    if (splits.source if splits else theirs.pp_size) != layout.pp_size:
+        return "pp_sizes"
     return grant_defect(grant, theirs, destination.num_blocks)

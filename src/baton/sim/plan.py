@@ -44,6 +44,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks per worker where they differ; then `num_blocks` counts for nobody."""
     decode_block_size: int = 0
     """Tokens of a block of decode workers; 0: `worker.block_size`."""
+    prefill_pp: int = 1
+    """Pipeline stages of workers that prefill; only the cut of their chunks shows it here."""
+    decode_pp: int = 1
+    """The same of decode workers."""
     num_host_blocks: int = 0
     num_disk_blocks: int = 0
     """Blocks of each worker's tiers below memory; 0: none."""
@@ -83,6 +87,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         own = self.worker.block_size
         decodes = self.decode_block_size or own
         return tuple(decodes if role is Role.DECODE else own for role in self.roles)
+
+    @property
+    def pp_sizes(self) -> tuple[int, ...]:
+        """Pipeline stages of each worker, in start order."""
+        decodes = self.decode_pp
+        return tuple(decodes if role is Role.DECODE else self.prefill_pp for role in self.roles)
 
     @property
     def capacities(self) -> tuple[int, ...]:

@@ -97,7 +97,9 @@ class World:
 
     def model_of(self, ordinal: int) -> ModelInfo:
         """The model as a worker announces it: in its own blocks."""
-        layout = replace(self.model.layout, block_size=self.plan.block_sizes[ordinal])
+        plan = self.plan
+        block_size, pp_size = plan.block_sizes[ordinal], plan.pp_sizes[ordinal]
+        layout = replace(self.model.layout, block_size=block_size, pp_size=pp_size)
         return replace(self.model, layout=layout)
 
     # -- observing -----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import numpy as np
 
 from baton.core.effects import Effect
 from baton.core.events import BlockCopied, Event
+from baton.core.layout import KVLayout
 from baton.sim.checks.truths import Truths
 from baton.sim.observer import Observer
 from baton.sim.worker import SimWorker
@@ -19,8 +20,8 @@ class HistoryIsTrue(Observer):
     def __init__(self, truths: Truths) -> None:
         self._truths = truths
         self._seen: dict[tuple[str, int], dict[bytes, int]] = {}
-        self._places: dict[tuple[int, bytes], tuple[str, int]] = {}
-        self._known: set[tuple[int, str]] = set()
+        self._places: dict[tuple[KVLayout, bytes], tuple[str, int]] = {}
+        self._known: set[tuple[KVLayout, str]] = set()
 
     def handled(self, worker: SimWorker, event: Event, effects: Sequence[Effect]) -> None:
         """Look at what is named since the last event."""
@@ -37,7 +38,7 @@ class HistoryIsTrue(Observer):
 
     def _judge(self, worker: SimWorker, name: bytes, block: int) -> None:
         size = worker.layout.block_size
-        place = self._places.get((size, name)) or self._learn(worker, name)
+        place = self._places.get((worker.layout, name)) or self._learn(worker, name)
         if place is None:
             self.fail(f"{worker.worker_id}: block {block} has a name of no prompt or answer")
             return
@@ -50,19 +51,19 @@ class HistoryIsTrue(Observer):
             )
 
     def _learn(self, worker: SimWorker, name: bytes) -> tuple[str, int] | None:
-        size = worker.layout.block_size
+        layout = worker.layout
         for request_id in self._truths.request_ids:
-            if (size, request_id) in self._known:
+            if (layout, request_id) in self._known:
                 continue
-            self._known.add((size, request_id))
+            self._known.add((layout, request_id))
             if self._truths.request(request_id).num_prompt_tokens >= worker.model.max_model_len:
                 continue  # nobody ever computes it
             truth = self._truths.truth(request_id)
             tokens = truth.token_ids[: truth.rows.shape[1]]
             hashes = worker.node.context.memory.hashes(truth.request, tokens)
             for depth, block_hash in enumerate(hashes):
-                self._places.setdefault((size, block_hash), (request_id, depth))
-        return self._places.get((size, name))
+                self._places.setdefault((layout, block_hash), (request_id, depth))
+        return self._places.get((layout, name))
 
 
 class TiersAddUp(Observer):
