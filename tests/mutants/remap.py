@@ -71,4 +71,37 @@ MUTANTS = (
         why="A plan that fills every byte with some other row passes for exact.",
         killer=ByTests((f"{_REFUSALS}test_the_proof_notices_a_wrong_copy",)),
     ),
+    Mutant(
+        name="chunks-cross-the-borders-of-stages",
+        file="core/manifest.py",
+        line="for start, end in itertools.pairwise(sorted(borders))",
+        planted="for start, end in [(0, num_layers)]",
+        why="A chunk lies in two memories, and what is behind the border comes from the wrong one.",
+        killer=ByTests(
+            ("tests/nodes/test_pipeline_sizes.py::test_chunks_end_at_the_borders_of_both_sides",)
+        ),
+    ),
+    Mutant(
+        name="any-split-is-granted",
+        file="nodes/grants.py",
+        line="if (splits.source if splits else theirs.pp_size) != layout.pp_size:",
+        planted="if False:",
+        why="A source cuts its chunks at the borders of stages that it does not have.",
+        killer=ByTests(
+            ("tests/nodes/test_pipeline_sizes.py::test_a_grant_of_other_splits_is_refused",)
+        ),
+    ),
+    Mutant(
+        name="stages-count-layers-from-the-first",
+        file="runtime/regions.py",
+        line="near_start = (layer - near.first_layer) * near.total",
+        planted="near_start = layer * near.total",
+        why="A later stage's layers are read from behind its own.",
+        killer=ByTests(
+            (
+                "tests/runtime/test_runs_and_remap.py"
+                "::test_chunks_go_from_stage_to_stage_as_the_general_remap_plans",
+            )
+        ),
+    ),
 )

@@ -69,6 +69,17 @@ def test_every_pair_of_splits_gives_the_text_of_one_worker(
     stage.settle()
 
 
+def test_chunks_end_at_the_borders_of_both_sides():
+    """Five layers in stages of 3 and 2 against stages of 2, 2 and 1: no chunk is longer than 2."""
+    stage = staged(2, 3, transfer={"schedule": "request"})
+    stage.submit("r", 10)
+    stage.serve()
+    (seal,) = stage.kinds(Seal)
+    spans = [(c.spec.layer_start, c.spec.num_layers) for c in seal.manifest.placement.chunks]
+    assert (even_stages(LAYERS, 2), even_stages(LAYERS, 3)) == ((3, 2), (2, 2, 1))
+    assert spans == [(0, 2), (2, 1), (3, 1), (4, 1)]
+
+
 @pytest.mark.parametrize(
     "sizes",
     [
