@@ -9,7 +9,7 @@ from lone_worker import SECONDS, lone_worker
 from baton.core.effects import DigestKV
 from baton.core.events import BatchDone, Event, KVDigested
 from baton.core.work import Batch, BatchResult
-from baton.errors import BatonError
+from baton.errors import BatonError, EngineLost
 from baton.runtime.engine_thread import EngineThread
 
 ORDER = DigestKV(request_id="r1", generation=3, block_ids=(0,), num_tokens=1)
@@ -69,6 +69,15 @@ async def test_a_digest_that_raises_is_empty_and_ends_its_sequence(thread, capsy
     assert "device-side assert" in capsys.readouterr().err
     engine_thread.submit(ORDER)
     assert (await heard(said)).kv_digest == "d"
+
+
+async def test_a_lost_process_ends_no_step_but_the_worker(thread):
+    """A step that ended with it may have been half written: nobody may hear that it is over."""
+    engine_thread, engine, said, lost = thread
+    engine.mood = EngineLost("pipeline stage 1 (pid 7) ended with signal 9")
+    engine_thread.submit(Batch(batch_id=1, items=()))
+    assert await heard(lost) == "pipeline stage 1 (pid 7) ended with signal 9"
+    assert said.empty()
 
 
 async def test_a_thread_that_ends_says_so(thread, monkeypatch):

@@ -50,11 +50,15 @@ class EngineThread:
             while (work := self._work.get()) is not None:
                 event = self._step(work) if isinstance(work, Batch) else self._digest(work)
                 self._emit(event)
+        except EngineLost as error:
+            self._tell(str(error))
         except BaseException as error:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
-                reason = f"the engine thread ended: {_text(error)}"
-                self._loop.call_soon_threadsafe(self._lost, reason)
+            self._tell(f"the engine thread ended: {_text(error)}")
             raise
+
+    def _tell(self, reason: str) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(self._lost, reason)
 
     def _emit(self, event: Event) -> None:
         if not self._loop.is_closed():

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from baton.engine.engine import Engine
-from baton.errors import BatonError
+from baton.errors import BatonError, EngineLost
 from baton.runtime.descriptors import raise_descriptor_limit
 from baton.runtime.faults import limit_arena
 from baton.runtime.pipeline import PipelineEngine
@@ -36,6 +36,9 @@ def main() -> int:
             os.sched_setaffinity(0, spec.cores)
     try:
         return asyncio.run(_serve(spec))
+    except EngineLost as error:  # no configuration is to blame: the next life may go better
+        _report(WorkerReport(error=str(error)))
+        return 1
     except BatonError as error:
         _report(WorkerReport(error=str(error)))
         return 2
