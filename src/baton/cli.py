@@ -30,6 +30,7 @@ from baton.cli_vllm import (
     EngineOption,
     MixedUrlOption,
     PrefillUrlOption,
+    compare_engines,
     vllm_overrides,
 )
 from baton.config import BatonConfig, load_config
@@ -154,13 +155,21 @@ def compare(
     list_cases: Annotated[bool, typer.Option("--list", help="name the cases and stop")] = False,
     json_out: Annotated[Path | None, typer.Option("--json", help="write the result here")] = None,
     data_plane: PlaneOption = None,
+    engine: EngineOption = None,
+    connector: ConnectorOption = None,
+    prefill_url: PrefillUrlOption = None,
+    decode_url: DecodeUrlOption = None,
+    mixed_url: MixedUrlOption = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
 ) -> None:
     """Prove that disaggregated answers equal colocated ones, bit for bit; exit 1 if not."""
     from baton.bench.compare import command
 
-    loaded = _load(config, overrides, model, data_plane=data_plane)
+    chosen = vllm_overrides(overrides, engine, connector, prefill_url, decode_url, mixed_url)
+    loaded = _load(config, chosen, model, data_plane=data_plane)
+    if loaded.cluster.engine == "vllm":
+        raise typer.Exit(compare_engines(loaded, cases or [], _console, json_out))
     if list_cases:
         command.print_cases(loaded, _console)
         return

@@ -1,9 +1,14 @@
 """Flags of the verbs that can work on vLLM servers, as overrides of the configuration."""
 
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
+from rich.console import Console
+
+from baton.cli_common import check_writable
+from baton.config import BatonConfig
 
 EngineOption = Annotated[
     str | None, typer.Option("--engine", help="baton, or vllm: workers are vLLM servers")
@@ -45,3 +50,13 @@ def vllm_overrides(
         if value:
             chosen.append(f"{key}={msgspec.json.encode(value).decode()}")
     return chosen
+
+
+def compare_engines(
+    config: BatonConfig, names: list[str], console: Console, json_out: Path | None
+) -> int:
+    """`baton compare` where the engine is vLLM; the exit status."""
+    from baton.bench.vllm.compare import compare_vllm
+
+    check_writable(json_out)
+    return compare_vllm(config, names, console, json_out)

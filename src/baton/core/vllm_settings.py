@@ -5,12 +5,12 @@ from typing import Literal
 
 import msgspec
 
-from baton.core.ids import Role
+from baton.core.ids import Direction, Role
 from baton.errors import ConfigError
 
 _URL = re.compile(r"https?://[^\s/,]+(:\d+)?/?")
 _ENDPOINT = re.compile(r"(tcp://[^\s,]+:\d+|ipc://[^\s,]+)")
-_FORM = "write URL[,events=tcp://HOST:PORT[,replay=tcp://HOST:PORT]]"
+_FORM = "write URL[,events=tcp://HOST:PORT[,replay=tcp://HOST:PORT]][,control=tcp://HOST:PORT]"
 
 
 class VllmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,6 +24,10 @@ class VllmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     decode_urls: tuple[str, ...] = ()
     mixed_urls: tuple[str, ...] = ()
     """Servers that serve whole requests."""
+    direction: Direction = Direction.PULL
+    """baton: decode reads from the source, or the source writes while it computes."""
+    key_folder: str = ""
+    """baton: folder with member.json and issuer.json; "": made for servers that start here."""
     python: str = ""
     """Python of the environment that has vLLM, for servers that are started here; "": this one."""
     arguments: tuple[str, ...] = ()
@@ -56,6 +60,8 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     role: Role
     url: str
+    control: str = ""
+    """Of Baton's connector, if the server has it."""
     events: str = ""
     replay: str = ""
 
@@ -85,7 +91,7 @@ def _address(role: Role, text: str, knob: str) -> ServerAddress:
     named: dict[str, str] = {}
     for option in options:
         name, _, value = option.partition("=")
-        if name not in ("events", "replay") or not _ENDPOINT.fullmatch(value):
+        if name not in ("events", "replay", "control") or not _ENDPOINT.fullmatch(value):
             raise ConfigError(f"{knob}: {option!r} of {text!r} is not understood; {_FORM}")
         named[name] = value
     if "replay" in named and "events" not in named:

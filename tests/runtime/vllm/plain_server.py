@@ -6,6 +6,8 @@ beside it makes it end at once, as a server does whose arguments are wrong.
 
 import http.server
 import json
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -35,5 +37,7 @@ if "-c" in sys.argv:
     sys.exit(0)
 if (Path(__file__).parent / "broken").exists():
     sys.exit("ValueError: arguments that no server takes")
+child = subprocess.Popen(["sleep", "600"])
+(Path(__file__).parent / f"child-{os.getpid()}").write_text(str(child.pid))
 port = int(sys.argv[sys.argv.index("--port") + 1])
 http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()

@@ -1,7 +1,9 @@
 """Servers that are started here: command lines, restarts under new epochs, ends that are told."""
 
 import json
+import os
 import shutil
+import signal
 import socket
 import sys
 from itertools import pairwise
@@ -47,6 +49,11 @@ def python(tmp_path):
     return script
 
 
+def is_running(pid):
+    status = Path(f"/proc/{pid}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()
+
+
 def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -71,9 +78,11 @@ async def test_a_killed_server_starts_again_under_a_new_epoch(python):
         (slot,) = front.processes.slots
         assert slot.server.epoch == 1
         first = slot.process.pid
-        slot.kill()
+        child = int((python.parent / f"child-{first}").read_text())
+        os.kill(first, signal.SIGKILL)  # its leader alone, as the kernel would for memory
         await until(lambda: slot.server.epoch == 2, 20.0)
         assert slot.process.pid != first and slot.server.is_up
+        assert not is_running(child)
         assert (await get(front, "/health")).status == 200
         last = slot.process
     assert last.returncode is not None

@@ -6,13 +6,10 @@ import os
 from collections.abc import Coroutine
 from typing import Any
 
-import msgspec
-
 from baton.config import BatonConfig
 from baton.core.ids import Role
-from baton.runtime.vllm.connector import Connector, Params
+from baton.runtime.vllm.connector import Connector, NixlConnector, Params
 from baton.runtime.vllm.http_client import HttpClient
-from baton.runtime.vllm.leg import LegFailed
 from baton.runtime.vllm.metrics import VllmMetrics
 from baton.runtime.vllm.prefixes import Prefixes
 from baton.runtime.vllm.router import VllmRouter
@@ -20,18 +17,33 @@ from baton.runtime.vllm.servers import Server, ServerTable
 
 logger = logging.getLogger("baton.vllm")
 
-RELEASE_S = 10.0
-RELEASE_MODEL = "baton-gives-this-handle-back"
-"""No server has a model of this name, so it refuses the request and notifies the source."""
 MAX_RELEASES = 256
+
+
+def make_connector(config: BatonConfig, headers: dict[str, str]) -> Connector:
+    """The connector that the configuration names."""
+    if config.vllm.connector == "nixl":
+        return NixlConnector(headers)
+    from baton.runtime.vllm.ticketed import BatonConnector
+
+    return BatonConnector(config.vllm, config.router.ttft_budget_ms)
+
+
+def _own_headers(config: BatonConfig) -> dict[str, str]:
+    name = config.vllm.api_key_variable
+    key = os.environ.get(name, "") if name else ""
+    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 class VllmBackend:
     """One deployment of vLLM servers, for as long as the gateway runs."""
 
-    def __init__(self, config: BatonConfig, connector: Connector) -> None:
+    def __init__(self, config: BatonConfig) -> None:
+        """Raises ConfigError where the connector's keys cannot be read."""
         self.config = config
-        self.connector = connector
+        self.own_headers = _own_headers(config)
+        """Of requests that no client sent."""
+        self.connector = make_connector(config, self.own_headers)
         self.servers = ServerTable()
         self.prefixes = Prefixes()
         self.router = VllmRouter(config, self.servers, self.prefixes)
@@ -85,12 +97,6 @@ class VllmBackend:
         """The shortest context of the servers that answer; 0 while none does."""
         return min((s.max_model_len for s in self.servers if s.max_model_len), default=0)
 
-    def own_headers(self) -> dict[str, str]:
-        """Of requests that no client sent."""
-        name = self.config.vllm.api_key_variable
-        key = os.environ.get(name, "") if name else ""
-        return {"authorization": f"Bearer {key}"} if key else {}
-
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something that outlives its request; it has to bound itself."""
         task = asyncio.create_task(work)
@@ -99,24 +105,11 @@ class VllmBackend:
 
     def release(self, decode: Server, params: Params) -> None:
         """Give back a handle that no decode will read: its blocks need not wait for a lease."""
-        kept = self.connector.release_params(params)
-        if kept is None:
-            return
         if len(self._tasks) >= MAX_RELEASES:
             self.metrics.releases["left_to_lease"] += 1
             return
-        self.spawn(self._release(decode, kept))
+        self.spawn(self._release(decode, params))
 
     async def _release(self, decode: Server, params: Params) -> None:
-        body = msgspec.json.encode(
-            {"model": RELEASE_MODEL, "prompt": [1], "max_tokens": 1, "kv_transfer_params": params}
-        )
-        headers = {"content-type": "application/json", **self.own_headers()}
-        outcome = "left_to_lease"
-        try:
-            path = "/v1/completions"
-            async with self.client.post("release", decode, path, body, headers, RELEASE_S):
-                logger.warning("%s served a request that gives a handle back", decode.server_id)
-        except LegFailed as failed:
-            outcome = "released" if failed.status == 404 else outcome
-        self.metrics.releases[outcome] += 1
+        told = await self.connector.give_back(self.client, decode, params)
+        self.metrics.releases["released" if told else "left_to_lease"] += 1

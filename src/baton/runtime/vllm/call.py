@@ -1,5 +1,6 @@
 """One output: its route, both legs, what follows a failure, and the events of its answer."""
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -9,6 +10,7 @@ from typing import Any
 import msgspec
 
 from baton.core.ids import Mode
+from baton.errors import BatonError
 from baton.policy.fallback import Fallback, next_fallback
 from baton.runtime.vllm.backend import VllmBackend
 from baton.runtime.vllm.bodies import Body, Part, decode_body, prefill_body
@@ -123,22 +125,64 @@ class Call:
 
     async def attempt(self, route: Route) -> AsyncGenerator[bytes, None]:
         """Both legs of one attempt; whoever leaves early gives the handle back."""
-        params: Params | None = None
-        if route.prefill is not None:
-            params = await self._prefill(route.prefill, route.decode)
-        read = params is None
+        if route.prefill is None:
+            async with aclosing(self._decode(route, None)) as items:
+                async for item in items:
+                    yield item
+            return
+        connector = self._backend.connector
+        try:
+            asked = connector.prefill_params(self._ids, route.prefill, route.decode)
+        except BatonError as error:
+            raise LegFailed("prefill", route.prefill.server_id, "no_ticket") from error
+        legs = self._one_by_one(route, asked)
+        if connector.is_together:
+            legs = self._together(route, asked)
+        async with aclosing(legs) as items:
+            async for item in items:
+                yield item
+
+    async def _one_by_one(self, route: Route, asked: Params) -> AsyncGenerator[bytes, None]:
+        """Decode reads what the prefill leg left at its server."""
+        assert route.prefill is not None
+        params = await self._prefill(route.prefill, asked)
+        read = False
         try:
             async with aclosing(self._decode(route, params)) as items:
                 async for item in items:
                     read = True
                     yield item
         finally:
-            if not read and params is not None:
+            if not read:
                 self._backend.release(route.decode, params)
 
-    async def _prefill(self, prefill: Server, decode: Server) -> Params:
+    async def _together(self, route: Route, asked: Params) -> AsyncGenerator[bytes, None]:
+        """Both legs at once: the prefill server writes into blocks that decode has by then.
+
+        The first leg that fails ends the other one.
+        """
+        assert route.prefill is not None
+        params = self._backend.connector.early_params(asked)
+        async with aclosing(self._decode(route, params)) as items:
+            first = asyncio.ensure_future(anext(items))
+            prefilling = asyncio.create_task(self._prefill(route.prefill, asked))
+            read = False
+            try:
+                await asyncio.wait({first, prefilling}, return_when=asyncio.FIRST_COMPLETED)
+                if not first.done():
+                    prefilling.result()  # raises where the prompt will never come
+                item = await first
+                read = True
+                yield item
+                async for item in items:
+                    yield item
+            finally:
+                await _end(first, prefilling)
+                if not read:
+                    self._backend.release(route.decode, params)
+
+    async def _prefill(self, prefill: Server, asked: Params) -> Params:
         connector = self._backend.connector
-        asked = connector.prefill_params(self._ids, prefill, decode)
         body = prefill_body(self.part.body, asked)
         num_tokens = self._ask.num_tokens
         alone = prefill.pending_tokens == 0
@@ -150,9 +194,13 @@ class Call:
             prefill.pending_tokens -= num_tokens
         seconds = self.timer.lap("prefill")
         tree = _object(data, "prefill", prefill.server_id)
-        params = connector.decode_params(self._ids, decode, tree.get("kv_transfer_params"))
+        answered = tree.get("kv_transfer_params")
+        params = connector.decode_params(asked, answered)
         if params is None:
-            raise LegFailed("prefill", prefill.server_id, "no_handle")
+            said = answered.get("baton_refusal") if isinstance(answered, dict) else ""
+            raise LegFailed(
+                "prefill", prefill.server_id, f"refused_{said}" if said else "no_handle"
+            )
         usage = tree.get("usage") or {}
         details = usage.get("prompt_tokens_details") or {}
         self.reused = details.get("cached_tokens")
@@ -230,6 +278,13 @@ class Call:
     def _whole_s(self) -> float:
         """What a whole answer may take: nobody sees its single tokens, so their time is a bound."""
         return self._wait_s() + self._ask.num_output_tokens * WHOLE_TOKEN_S
+
+
+async def _end(*legs: "asyncio.Future[Any]") -> None:
+    """Cancel what still runs and wait for its end, whatever it is."""
+    for leg in legs:
+        leg.cancel()
+    await asyncio.gather(*legs, return_exceptions=True)
 
 
 def _object(data: bytes, leg: str, server: str) -> dict[str, Any]:

@@ -1,15 +1,19 @@
 """The command line and environment of one vLLM server that is started here."""
 
 import json
+import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+import baton
 from baton.config import BatonConfig
 from baton.core.ids import Role
 from baton.core.vllm_settings import ServerAddress
+from baton.integrations.vllm.keys import MEMBER_FILE
 
 HOST = "127.0.0.1"
 _GIB = 1 << 30
@@ -25,6 +29,8 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     side_channel: int
     events: int
     replay: int
+    control: int
+    """Of Baton's connector."""
 
 
 def ports_of(first: int, ordinal: int) -> Ports:
@@ -34,16 +40,19 @@ def ports_of(first: int, ordinal: int) -> Ports:
         side_channel=first + 100 + ordinal,
         events=first + 200 + ordinal,
         replay=first + 300 + ordinal,
+        control=first + 400 + ordinal,
     )
 
 
-def address_of(role: Role, ports: Ports) -> ServerAddress:
+def address_of(config: BatonConfig, role: Role, ports: Ports) -> ServerAddress:
     """Where the gateway finds the server."""
+    has_control = config.vllm.connector == "baton" and role is not Role.MIXED
     return ServerAddress(
         role=role,
         url=f"http://{HOST}:{ports.http}",
         events=f"tcp://{HOST}:{ports.events}",
         replay=f"tcp://{HOST}:{ports.replay}",
+        control=f"tcp://{HOST}:{ports.control}" if has_control else "",
     )
 
 
@@ -66,7 +75,7 @@ def server_command(config: BatonConfig, model: str, role: Role, ports: Ports) ->
         size = config.block_size_of(role)
         options["--block-size"] = -(-size // _CPU_BLOCK) * _CPU_BLOCK
     if role is not Role.MIXED:
-        options["--kv-transfer-config"] = json.dumps(_transfer_config(config, role))
+        options["--kv-transfer-config"] = json.dumps(_transfer_config(config, role, ports))
     flags = ["--enable-prompt-tokens-details", *(["--enforce-eager"] if on_cpu else [])]
     words = [word for option, value in options.items() for word in (option, str(value))]
     own = settings.decode_arguments if role is Role.DECODE else settings.prefill_arguments
@@ -96,7 +105,11 @@ def server_environment(
             "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)) if cores else "auto",
             "OMP_NUM_THREADS": str(config.worker.threads),
         }
-    else:
+    if config.vllm.connector == "baton":
+        source = str(Path(baton.__file__).parent.parent)
+        others = os.environ.get("PYTHONPATH", "")
+        environment["PYTHONPATH"] = f"{source}:{others}" if others else source
+    if config.model.device != "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = str(ordinal)
     return environment
 
@@ -110,7 +123,18 @@ def _events_config(ports: Ports) -> Mapping[str, Any]:
     }
 
 
-def _transfer_config(config: BatonConfig, role: Role) -> Mapping[str, Any]:
+def _transfer_config(config: BatonConfig, role: Role, ports: Ports) -> Mapping[str, Any]:
+    if config.vllm.connector == "baton":
+        return {
+            "kv_connector": "BatonConnector",
+            "kv_connector_module_path": "baton.integrations.vllm.connector",
+            "kv_role": _KV_ROLES[role],
+            "kv_connector_extra_config": {
+                "key_file": str(Path(config.vllm.key_folder).absolute() / MEMBER_FILE),
+                "worker_id": f"{role}-{ports.control}",
+                "port": ports.control,
+            },
+        }
     return {
         "kv_connector": "NixlConnector",
         "kv_role": _KV_ROLES[role],

@@ -5,9 +5,14 @@ from typing import Any, Protocol
 
 import msgspec
 
+from baton.runtime.vllm.http_client import HttpClient
+from baton.runtime.vllm.leg import LegFailed
 from baton.runtime.vllm.servers import Server
 
 Params = Mapping[str, Any]
+RELEASE_MODEL = "baton-gives-this-handle-back"
+"""No server has a model of this name, so it refuses the request and notifies the source."""
+GIVE_BACK_S = 10.0
 
 
 class LegIds(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,18 +35,33 @@ class Connector(Protocol):
         """Of the prefill leg."""
         ...
 
-    def decode_params(self, ids: LegIds, decode: Server, answered: object) -> Params | None:
-        """Of the decode leg, from what the prefill leg answered; None where that is no handle."""
+    def decode_params(self, asked: Params, answered: object) -> Params | None:
+        """Of the decode leg, from what the prefill leg got and answered; None: it is no handle."""
         ...
 
-    def release_params(self, params: Params) -> Params | None:
-        """Of a request that is refused, so that its decode server gives the handle back; None where
-        nothing has to be given back."""
+    @property
+    def is_together(self) -> bool:
+        """Both legs go out at once: the source writes into blocks that decode has by then."""
+        ...
+
+    def early_params(self, asked: Params) -> Params:
+        """Of a decode leg that goes out with its prefill leg."""
+        ...
+
+    async def meet(self, server: Server) -> None:
+        """Learn what handles need of a server's new life. Raises BatonError where it cannot."""
+        ...
+
+    async def give_back(self, client: HttpClient, decode: Server, params: Params) -> bool:
+        """Tell the source that nobody will read this handle; True when it has heard."""
         ...
 
 
 class NixlConnector:
     """vLLM's own NixlConnector: the prefill server leases its blocks, and decode reads them."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = headers
 
     _HANDLE = ("remote_engine_id", "remote_block_ids", "remote_host", "remote_port")
 
@@ -53,12 +73,38 @@ class NixlConnector:
             **dict.fromkeys(self._HANDLE),
         }
 
-    def decode_params(self, ids: LegIds, decode: Server, answered: object) -> Params | None:
+    def decode_params(self, asked: Params, answered: object) -> Params | None:
         """Of the decode leg; a server without a connector answers nothing to build it from."""
         if not isinstance(answered, dict) or not answered.get("do_remote_prefill"):
             return None
         return answered if all(answered.get(name) for name in self._HANDLE) else None
 
-    def release_params(self, params: Params) -> Params | None:
-        """The handle itself: a decode server that refuses a request notifies its source."""
-        return params
+    @property
+    def is_together(self) -> bool:
+        """Decode reads what the prefill leg has answered."""
+        return False
+
+    def early_params(self, asked: Params) -> Params:
+        """There are none before the prefill leg has answered."""
+        raise AssertionError("a NIXL handle is known only after its prefill")
+
+    async def meet(self, server: Server) -> None:
+        """Servers meet by themselves, at their first transfer."""
+
+    async def give_back(self, client: HttpClient, decode: Server, params: Params) -> bool:
+        """A decode server that refuses a request notifies the source of its handle."""
+        body = {
+            "model": RELEASE_MODEL,
+            "prompt": [1],
+            "max_tokens": 1,
+            "kv_transfer_params": dict(params),
+        }
+        headers = {"content-type": "application/json", **self._headers}
+        data = msgspec.json.encode(body)
+        try:
+            async with client.post(
+                "release", decode, "/v1/completions", data, headers, GIVE_BACK_S
+            ):
+                return False  # it served a model that nobody has
+        except LegFailed as failed:
+            return failed.status == 404

@@ -9,6 +9,7 @@ import time
 import aiohttp
 import msgspec
 
+from baton.core.ids import Role
 from baton.errors import BatonError
 from baton.runtime.notice import notice
 from baton.runtime.vllm.backend import VllmBackend
@@ -84,6 +85,8 @@ class Monitor:
         load = read_load(page.decode("utf-8", "replace"))
         if not server.is_up or abs(load.started - server.load.started) > SAME_LIFE_S:
             await self._introduce(server, limit_s)
+            if server.role is not Role.MIXED:
+                await self._backend.connector.meet(server)
             self._rise(server, load.started)
         server.load = load
         self._seen[server.server_id] = time.monotonic()

@@ -53,7 +53,7 @@ async def _hand_over(backend: VllmBackend, prefill: Server, decode: Server) -> s
         path="/v1/completions",
         request_id=f"probe-{uuid.uuid4().hex}",
         tenant_id="",
-        headers=backend.own_headers(),
+        headers=backend.own_headers,
         started_s=time.monotonic(),
     )
     route = Route(prefill=prefill, decode=decode, mode=Mode.DISAGGREGATED, reason="probe")

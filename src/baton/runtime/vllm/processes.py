@@ -61,7 +61,13 @@ class ServerProcess:
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Signal the server with all its children."""
         if self.process is not None and self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
+            self.end_group(number)
+
+    def end_group(self, number: int = signal.SIGKILL) -> None:
+        """Signal what is left of the life: engine and workers outlive an API server that was
+        killed, and keep its ports and its memory."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, number)
 
 
@@ -80,7 +86,7 @@ class ServerProcesses:
             zip(config.cluster.roles, worker_cores(config), strict=True)
         ):
             ports = ports_of(config.vllm.first_port, ordinal)
-            server = backend.servers.add(address_of(role, ports))
+            server = backend.servers.add(address_of(config, role, ports))
             self.slots.append(ServerProcess(server, ordinal, cores, ports, folder))
 
     def start(self) -> None:
@@ -146,7 +152,7 @@ class ServerProcesses:
             return await process.wait()
         finally:
             watching.cancel()
-            slot.kill()  # what its children still hold is of no use to anybody
+            slot.end_group()
 
     async def _watch_silence(self, slot: ServerProcess) -> None:
         """End a server that has served and does not answer any more: its restart is its cure."""

@@ -22,7 +22,6 @@ from baton.runtime.gateway.server import serve_app
 from baton.runtime.model_preparation import prepare_model
 from baton.runtime.vllm.app import VllmGatewayApp
 from baton.runtime.vllm.backend import VllmBackend
-from baton.runtime.vllm.connector import NixlConnector
 from baton.runtime.vllm.monitor import Monitor
 from baton.runtime.vllm.processes import ServerProcesses, check_python
 
@@ -105,10 +104,11 @@ def _announce(front: VllmFront, console: Console) -> None:
 @asynccontextmanager
 async def open_vllm_front(config: BatonConfig) -> AsyncIterator[VllmFront]:
     """Serve in front of the named servers, or of ones that start here, until the block is left."""
-    backend = VllmBackend(config, NixlConnector())
+    folder = Path(tempfile.mkdtemp(prefix="baton-vllm-"))
+    config = _with_keys(config, folder)
+    backend = VllmBackend(config)
     monitor = Monitor(backend)
     processes: ServerProcesses | None = None
-    folder = Path(tempfile.mkdtemp(prefix="baton-vllm-"))
     try:
         for address in addresses_of(config.vllm):
             backend.servers.add(address)
@@ -124,6 +124,18 @@ async def open_vllm_front(config: BatonConfig) -> AsyncIterator[VllmFront]:
             yield front
     finally:
         await asyncio.shield(_tear_down(monitor, processes, backend, folder))
+
+
+def _with_keys(config: BatonConfig, folder: Path) -> BatonConfig:
+    """Keys of their own for servers that start and end with this gateway."""
+    settings = config.vllm
+    if settings.connector != "baton" or settings.key_folder or settings.is_attached:
+        return config
+    from baton.integrations.vllm.keys import mint_keys
+
+    mint_keys(folder / "keys")
+    settings = msgspec.structs.replace(settings, key_folder=str(folder / "keys"))
+    return msgspec.structs.replace(config, vllm=settings)
 
 
 async def _tear_down(

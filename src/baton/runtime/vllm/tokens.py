@@ -31,7 +31,7 @@ async def token_ids_of(backend: VllmBackend, body: dict[str, Any]) -> tuple[int,
     server = min(servers, key=lambda s: (s.pending_tokens + s.active, s.server_id))
     asked = {name: body[name] for name in _FIELDS if body.get(name) is not None}
     data = msgspec.json.encode({**asked, "model": server.model})
-    headers = {"content-type": "application/json", **backend.own_headers()}
+    headers = {"content-type": "application/json", **backend.own_headers}
     try:
         async with backend.client.post(
             "tokenize", server, "/tokenize", data, headers, TOKENIZE_S

@@ -1,0 +1,1 @@
+"""vLLM pairs behind the gateway against plain vLLM: exactness, and faults under load."""

@@ -1,0 +1,113 @@
+"""Baton's own connector from the gateway's side: it mints tickets, and gives up unread ones.
+
+A ticket names both lives. Each server's connector says on its control port which life it is, so a
+restarted server is asked again before a ticket names it.
+"""
+
+import asyncio
+import time
+
+from baton.core.ids import Direction, Fence
+from baton.core.vllm_settings import VllmSettings
+from baton.errors import BatonError, ConfigError
+from baton.integrations.vllm.keys import ISSUER_FILE, MEMBER_FILE, load_issuer, load_member
+from baton.integrations.vllm.messages import Status
+from baton.integrations.vllm.status import ask_status, give_up
+from baton.integrations.vllm.ticket import TICKET_KEY, TicketIssuer
+from baton.runtime.vllm.connector import LegIds, Params
+from baton.runtime.vllm.http_client import HttpClient
+from baton.runtime.vllm.servers import Server
+
+STATUS_MS = 5_000
+GIVE_UP_MS = 2_000
+
+
+class BatonConnector:
+    """Mints a ticket for each handoff between two lives that this gateway has met."""
+
+    def __init__(self, settings: VllmSettings, deadline_ms: int) -> None:
+        """Raises ConfigError when the keys of the deployment cannot be read."""
+        folder = settings.key_folder
+        if not folder:
+            raise ConfigError(
+                "vllm.key_folder is empty; make keys with "
+                "`python -m baton.integrations.vllm.keys FOLDER` and name that folder"
+            )
+        self._member = load_member(f"{folder}/{MEMBER_FILE}")
+        self._issuer = TicketIssuer(load_issuer(f"{folder}/{ISSUER_FILE}").signer())
+        self._direction = settings.direction
+        self._deadline_ms = deadline_ms
+        self._statuses: dict[str, Status] = {}
+
+    @property
+    def is_together(self) -> bool:
+        """A source that pushes writes into blocks that the destination has to have by then."""
+        return self._direction is Direction.PUSH
+
+    async def meet(self, server: Server) -> None:
+        """Learn which life of a connector this server has. Raises BatonError where none answers."""
+        endpoint = server.address.control
+        if not endpoint:
+            raise BatonError(f"no control endpoint is named; write {server.url},control=tcp://...")
+        status = await asyncio.to_thread(ask_status, endpoint, self._member, STATUS_MS)
+        if status is None:
+            raise BatonError(f"its connector does not answer at {endpoint}")
+        self._statuses[server.server_id] = status
+
+    async def status(self, server: Server) -> Status | None:
+        """What a server's connector holds now; None where it does not answer."""
+        endpoint = server.address.control
+        return await asyncio.to_thread(ask_status, endpoint, self._member, STATUS_MS)
+
+    def prefill_params(self, ids: LegIds, prefill: Server, decode: Server) -> Params:
+        """A fresh ticket. Raises BatonError for a pair that cannot serve."""
+        source = self._statuses[prefill.server_id].info
+        destination = self._statuses[decode.server_id].info
+        fence = Fence(
+            tenant_id=ids.tenant_id,
+            request_id=ids.request_id,
+            generation=ids.attempt,
+            attempt=ids.attempt,
+            source_id=source.member.worker_id,
+            source_epoch=source.member.epoch,
+            destination_id=destination.member.worker_id,
+            destination_epoch=destination.member.epoch,
+        )
+        ticket = self._issuer.mint(
+            fence,
+            source,
+            destination,
+            direction=self._direction,
+            route_epoch=1,
+            now_us=time.time_ns() // 1000,
+            deadline_ms=self._deadline_ms,
+        )
+        return {"do_remote_decode": True, "do_remote_prefill": False, TICKET_KEY: ticket}
+
+    def decode_params(self, asked: Params, answered: object) -> Params | None:
+        """The same ticket, once the source says that it holds the prompt under it."""
+        if not isinstance(answered, dict) or not answered.get("do_remote_prefill"):
+            return None
+        return self.early_params(asked)
+
+    def early_params(self, asked: Params) -> Params:
+        """Of a decode leg that goes out together with its prefill leg."""
+        return {
+            "do_remote_decode": False,
+            "do_remote_prefill": True,
+            TICKET_KEY: asked[TICKET_KEY],
+        }
+
+    async def give_back(self, client: HttpClient, decode: Server, params: Params) -> bool:
+        """The source lets the blocks go; True when it has said so."""
+        ticket = str(params[TICKET_KEY])
+        return await asyncio.to_thread(give_up, ticket, self._member, GIVE_UP_MS)
+
+
+def leaks_of(status: Status) -> str:
+    """What a connector at rest should not have; "" when it holds nothing."""
+    held = {
+        name: getattr(status, name)
+        for name in ("held_blocks", "loading_blocks", "open_holds", "open_loads", "waiting_claims")
+    }
+    return ", ".join(f"{name} {count}" for name, count in held.items() if count)
