@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from baton.core.layout import DTYPE_NBYTES, KVLayout
@@ -43,6 +44,7 @@ class PoolShape:
         )
 
 
+@lru_cache(maxsize=64)
 def stage_layers(layout: KVLayout) -> tuple[Span, ...]:
     """The layers of each pipeline stage of a worker with this layout."""
     return partition_of(layout, 1).stage_layers
