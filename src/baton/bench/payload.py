@@ -84,13 +84,13 @@ def measure_payload(
     ours, theirs = context.Pipe()
     credit, peer_credit = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     child = context.Process(
-        target=_destination, args=(theirs, peer_credit, cores[-1], config), daemon=True
+        target=payload_destination, args=(theirs, peer_credit, cores[-1], config), daemon=True
     )
     child.start()
     peer_credit.close()
     os.sched_setaffinity(0, {cores[0]})
     try:
-        source = _Source(ours, credit, config)
+        source = PayloadSource(ours, credit, config)
         rows = [source.measure(nbytes, num_rounds) for nbytes in sizes]
         source.close()
         child.join(_TIMEOUT_S)
@@ -101,7 +101,7 @@ def measure_payload(
     return rows
 
 
-class _Source:
+class PayloadSource:
     """The sending side: keeps as many chunks in flight as the credit window allows."""
 
     def __init__(self, control: Connection, credit: socket.socket, config: BatonConfig) -> None:
@@ -127,19 +127,24 @@ class _Source:
         self._chunk_id = 0
         self._verified = 0
 
-    def measure(self, nbytes: int, num_rounds: int) -> PayloadRow:
-        payload, memcpy, fused, latency_us, memcpy_us, shares = [], [], [], [], [], []
+    def prepare(self, nbytes: int) -> None:
+        """The next streams are handoffs of so many bytes each; nothing is under way now."""
         self._handoff_nbytes = nbytes
         self._chunk_nbytes = min(nbytes, CHUNK_NBYTES)
-        self._stream(ROUND_NBYTES)
+
+    def measure(self, nbytes: int, num_rounds: int) -> PayloadRow:
+        """Handoffs of `nbytes` beside copies of as many, in turn."""
+        payload, memcpy, fused, latency_us, memcpy_us, shares = [], [], [], [], [], []
+        self.prepare(nbytes)
+        self.stream(ROUND_NBYTES)
         for _ in range(num_rounds):
-            payload.append(ROUND_NBYTES / self._stream(ROUND_NBYTES) / 1e9)
+            payload.append(ROUND_NBYTES / self.stream(ROUND_NBYTES) / 1e9)
             cpu_started = time.thread_time()
             copy_s = self._copy(nbytes)
             shares.append((time.thread_time() - cpu_started) / copy_s)
             memcpy.append(ROUND_NBYTES / copy_s / 1e9)
             fused.append(ROUND_NBYTES / self._copy_and_hash() / 1e9)
-            latency_us.append(1e6 * self._stream(nbytes))
+            latency_us.append(1e6 * self.stream(nbytes))
             memcpy_us.append(nbytes / memcpy[-1] / 1e3)
         return PayloadRow(
             nbytes=nbytes,
@@ -154,12 +159,13 @@ class _Source:
         )
 
     def close(self) -> None:
+        """End both sides."""
         self._control.send_bytes(b"")
         self._plane.close()
         self._mirror.close()
         self._arena.close()
 
-    def _stream(self, nbytes: int) -> float:
+    def stream(self, nbytes: int) -> float:
         """Hand `nbytes` over and return the seconds until the last chunk was verified."""
         started = time.perf_counter()
         chunk = self._chunk_nbytes
@@ -216,7 +222,7 @@ class _Source:
         return time.perf_counter() - started
 
 
-def _destination(
+def payload_destination(
     control: Connection, credit: socket.socket, core: int, config: BatonConfig
 ) -> None:
     """The receiving process: verify each chunk in place, then return its credit."""
