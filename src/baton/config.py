@@ -13,6 +13,7 @@ from baton.core.digest import digest
 from baton.core.ids import Direction, PromptOrder, Role
 from baton.core.knob_bounds import check_bounds, check_stages
 from baton.core.knobs import apply_override, convert_tree, require_finite
+from baton.core.telemetry_settings import TelemetrySettings
 from baton.core.vllm_settings import VllmSettings, check_vllm
 from baton.errors import ConfigError
 
@@ -200,6 +201,7 @@ class BatonConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cache: CacheConfig = CacheConfig()
     router: RouterConfig = RouterConfig()
     gateway: GatewayConfig = GatewayConfig()
+    telemetry: TelemetrySettings = TelemetrySettings()
     vllm: VllmSettings = VllmSettings()
 
     def block_size_of(self, role: Role) -> int:

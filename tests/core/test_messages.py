@@ -33,6 +33,7 @@ UNFENCED = {
     "CacheReplay",
     "CacheHoldings",
     "ClearCache",
+    "Traced",
 }
 
 
@@ -46,7 +47,7 @@ def test_every_message_type_is_in_the_union_and_has_its_own_tag():
     }
     assert defined == set(KINDS)
     tags = [kind.__struct_config__.tag for kind in KINDS]
-    assert len(set(tags)) == len(tags) == 33
+    assert len(set(tags)) == len(tags) == 34
     assert all(isinstance(tag, str) for tag in tags)
 
 

@@ -1,8 +1,10 @@
 """Phases of real requests add up to what their clients measured, whatever happens to them.
 
-Tolerance: client and gateway are two tasks of one event loop on one host, so the difference is the
-way through the loopback socket, twice, and the loop's own lag. Each request may be off by SLACK_MS
-and the median of all by MEDIAN_MS: what a gap or an overlap of two phases would add is larger.
+Tolerance: client and gateway are tasks of one event loop, so that the client's time has, beyond the
+phases, the way through the loopback socket and the lag of that loop: before the gateway reads the
+request, before the client's transport reads the first token, and before its task goes on. The lag
+is measured while the requests run; each may be off by SLACK_MS and three times the longest lag of
+its time, the median of all by MEDIAN_MS and three times the median of those.
 """
 
 import asyncio
@@ -11,8 +13,9 @@ import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
-import httpx
+import aiohttp
 import msgspec
 import pytest
 from real_deployment import Served
@@ -27,7 +30,8 @@ from baton.telemetry.trace.story import Story
 START_S = 240.0
 """Bounds the start of five processes on a laden machine; idle, it takes five seconds."""
 NUM_REQUESTS, NUM_AT_ONCE = 520, 8
-SLACK_MS, MEDIAN_MS = 150.0, 10.0
+SLACK_MS, MEDIAN_MS = 20.0, 5.0
+_LAG_PERIOD_S, _HOPS = 0.002, 3
 _SEED = 7
 
 
@@ -35,6 +39,7 @@ class Measured(msgspec.Struct, kw_only=True):
     """What a client saw of one request; times are of its own clock."""
 
     kind: str
+    start: float = 0.0
     first_ms: float = 0.0
     end_ms: float = 0.0
     status: int = 0
@@ -57,16 +62,39 @@ def body_of(number: int, dice: random.Random) -> tuple[str, dict]:
     return kind, body
 
 
-async def ask(client: httpx.AsyncClient, kind: str, body: dict) -> Measured:
-    seen = Measured(kind=kind)
+class LoopLag:
+    """Samples how much later than asked this loop wakes a task up."""
+
+    def __init__(self) -> None:
+        self.samples: list[tuple[float, float]] = []
+
+    async def watch(self) -> None:
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(_LAG_PERIOD_S)
+            now = time.perf_counter()
+            self.samples.append((now, (now - before - _LAG_PERIOD_S) * 1e3))
+
+    def longest_ms(self, start: float, end: float) -> float:
+        """The longest lag that touches an interval."""
+        mine = [lag for at, lag in self.samples if at >= start and at - lag / 1e3 <= end + 0.05]
+        return max(mine, default=0.0)
+
+
+async def ask(session: aiohttp.ClientSession, name: str, kind: str, body: dict) -> Measured:
     start = time.perf_counter()
+    seen = Measured(kind=kind, start=start)
 
     def elapsed_ms() -> float:
         return (time.perf_counter() - start) * 1e3
 
-    async with client.stream("POST", "/v1/completions", json={**body, "stream": True}) as response:
-        seen.status = response.status_code
-        async for line in response.aiter_lines():
+    call = session.post(
+        "/v1/completions", json={**body, "stream": True}, headers={"x-request-id": name}
+    )
+    async with call as response:
+        seen.status = response.status
+        async for raw in response.content:
+            line = raw.decode()
             if not line.startswith("data: {"):
                 continue
             if "error" in line[:12]:
@@ -75,12 +103,13 @@ async def ask(client: httpx.AsyncClient, kind: str, body: dict) -> Measured:
             if not seen.first_ms:
                 seen.first_ms = elapsed_ms()
                 if kind == "cancelled":
+                    response.close()
                     break
     seen.end_ms = elapsed_ms()
     return seen
 
 
-async def drive(served: Served) -> dict[str, Measured]:
+async def drive(served: Served, session: aiohttp.ClientSession) -> dict[str, Measured]:
     """All requests through a few connections; a worker of each role dies on the way."""
     dice, measured = random.Random(_SEED), {}
     todo = list(enumerate([body_of(number, dice) for number in range(NUM_REQUESTS)]))
@@ -93,19 +122,14 @@ async def drive(served: Served) -> dict[str, Measured]:
                 served.deployment.supervisor.kill("prefill-0")
             elif number == 2 * NUM_REQUESTS // 3:
                 served.deployment.supervisor.kill("decode-2")
-            headers = {"x-request-id": f"n{number}"}
-            client = httpx.AsyncClient(
-                base_url=served.client.base_url, timeout=60, trust_env=False, headers=headers
-            )
-            async with client:
-                await client.get("/health")  # the connection is there, as a client's would be
-                measured[f"n{number}"] = await ask(client, kind, body)
+            name = f"n{number}"
+            measured[name] = await ask(session, name, kind, body)
 
     await asyncio.gather(*(stream() for _ in range(NUM_AT_ONCE)))
     return measured
 
 
-async def traced(folder: Path) -> dict[str, Measured]:
+async def traced(folder: Path, lag: LoopLag) -> dict[str, Measured]:
     settings = ["model.name=tiny", "gateway.port=0", "cluster.prefill=2", "cluster.decode=2"]
     settings += ["cluster.pin_cores=false", "worker.kv_nbytes=2097152"]
     config = load_config(None, settings)
@@ -115,10 +139,14 @@ async def traced(folder: Path) -> dict[str, Measured]:
     ):
         await deployment.wait_ready(START_S)
         served = Served(deployment, (front.host, front.port))
+        url = "http://{}:{}".format(*served.address)
+        watching = asyncio.create_task(lag.watch())
         try:
-            measured = await drive(served)
+            async with aiohttp.ClientSession(url) as session:
+                measured = await drive(served, session)
             assert await served.until_idle(20.0) == []
         finally:
+            watching.cancel()
             await served.client.aclose()
     return measured
 
@@ -130,9 +158,15 @@ def off_ms(story: Story, seen: Measured) -> float:
     return abs(story.tiling.total_us / 1e3 - wanted)
 
 
+def lag_of(lag: LoopLag, seen: Measured) -> float:
+    """The longest lag in the time of one request."""
+    return lag.longest_ms(seen.start, seen.start + max(seen.first_ms, seen.end_ms) / 1e3)
+
+
 @pytest.mark.slow
 async def test_phases_of_real_requests_add_up_to_what_clients_measured(tmp_path):
-    measured = await traced(tmp_path)
+    lag = LoopLag()
+    measured = await traced(tmp_path, lag)
     told = read_source(str(tmp_path))
     assert [str(one) for one in told.violations] == []
     stories = {one.client_request_id: one for one in told.stories}
@@ -146,9 +180,16 @@ async def test_phases_of_real_requests_add_up_to_what_clients_measured(tmp_path)
     assert sum(one.state == "cancelled" for one in stories.values()) >= 10
     assert sum(one.cached_tokens > 0 for one in stories.values()) > 50
 
-    off = sorted(off_ms(stories[name], measured[name]) for name in stories)
+    off = {name: off_ms(story, measured[name]) for name, story in stories.items()}
+    lags = {name: lag_of(lag, measured[name]) for name in stories}
     assert len(off) >= 500
-    assert off[-1] <= SLACK_MS and off[len(off) // 2] <= MEDIAN_MS, off[-5:]
+    late = {n: (off[n], lags[n]) for n in off if off[n] > SLACK_MS + _HOPS * lags[n]}
+    assert late == {}
+    assert median(off.values()) <= MEDIAN_MS + _HOPS * median(lags.values())
+    print(
+        f"off: median {median(off.values()):.2f} ms, longest {max(off.values()):.1f} ms; "
+        f"lag: median {median(lags.values()):.2f} ms, longest {max(lags.values()):.1f} ms"
+    )
     for story in stories.values():
         spans = story.tiling.spans()
         assert all(a[2] == b[1] for a, b in pairwise(spans)), "no gap"

@@ -172,6 +172,9 @@ class _StubBackend:
     def clear_cache(self) -> int:
         return 0
 
+    def traces(self) -> bytes:
+        return b""
+
     def metrics(self) -> bytes:
         return b""
 

@@ -30,6 +30,7 @@ def check_bounds(config: object) -> None:
         ),
         "cache": ("copy_timeout_ms", "max_replicas"),
         "gateway": ("max_body_nbytes", "max_n", "max_prompts"),
+        "telemetry": ("history_requests",),
     }
     positive = {
         "gateway": ("body_timeout_s", "stream_stall_s"),

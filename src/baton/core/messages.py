@@ -259,6 +259,24 @@ class CacheHoldings(_Message, frozen=True, kw_only=True, tag="cache_holdings"):
     holdings: tuple[CacheChange, ...]
 
 
+class TraceMark(msgspec.Struct, frozen=True, array_like=True):
+    """One trace event of a worker, at the time of its own clock."""
+
+    at_us: int
+    name: str
+    request_id: str
+    generation: int
+    data: dict[str, int | float | str]
+
+
+class Traced(_Message, frozen=True, kw_only=True, tag="traced"):
+    """Worker to router: what it traced since it said so last. Nothing is decided by it."""
+
+    sent_us: int
+    """Of the worker's clock."""
+    marks: tuple[TraceMark, ...]
+
+
 class ClearCache(_Message, frozen=True, kw_only=True, tag="clear_cache"):
     """Router to worker: history of a lower generation may not be used any more, in no tier."""
 
@@ -299,6 +317,7 @@ Message = (
     | CacheReplay
     | CacheHoldings
     | ClearCache
+    | Traced
 )
 
 

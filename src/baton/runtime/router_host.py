@@ -13,7 +13,7 @@ from baton.core.deployment_manifest import DeploymentRecord
 from baton.core.effects import Effect, Trace
 from baton.core.events import Event
 from baton.core.layout import ModelInfo
-from baton.core.messages import Envelope, Hello, Refused
+from baton.core.messages import Envelope, Hello, Refused, Traced
 from baton.core.request import Request
 from baton.core.snapshot import WorkerInfo
 from baton.errors import RemoteProtocolError
@@ -28,6 +28,7 @@ from baton.runtime.descriptors import DescriptorReserve
 from baton.runtime.faults import FaultSpec, open_channel
 from baton.runtime.introduction import check_introduction
 from baton.runtime.issuer_key import mint_signer, published
+from baton.runtime.live_telemetry import LiveTelemetry
 from baton.runtime.notice import notice
 from baton.runtime.router_door import RouterDoor
 from baton.runtime.trace_log import TraceLog
@@ -67,6 +68,7 @@ class RouterHost:
         trace_path = str(trace_dir / "router.jsonl") if trace_dir else ""
         self.trace = TraceLog(ROUTER, trace_path)
         self.trace.started()
+        self.live = LiveTelemetry(config)
         self.descriptors = DescriptorReserve(ROUTER)
         self._refusals: set[str] = set()
         self.failure = ""
@@ -108,7 +110,7 @@ class RouterHost:
 
     def observe(self, trace: Trace) -> None:
         """Take a trace event of the gateway, into the file of this process."""
-        self.trace.record(trace, now_us())
+        self._record(trace, now_us())
 
     def ready(self) -> str:
         """Why nothing can be served now, or ""."""
@@ -142,7 +144,12 @@ class RouterHost:
 
     def metrics(self) -> bytes:
         """Prometheus text of the router and the workers' last snapshots."""
-        return render_metrics(self._node, self.host_counters())
+        live = self.live.settled().metrics.render()
+        return render_metrics(self._node, self.host_counters()) + live
+
+    def traces(self) -> bytes:
+        """Events of the last requests, as lines."""
+        return self.live.lines()
 
     def cache(self) -> CacheView:
         """What lives where in the K/V pool."""
@@ -198,7 +205,21 @@ class RouterHost:
             envelope = await self._channel.receive()
             if isinstance(envelope.message, Hello) and not self._meet(envelope, envelope.message):
                 continue
+            if isinstance(envelope.message, Traced):
+                self._hear(envelope, envelope.message)
+                continue
             self._feed(events.Received(envelope=envelope))
+
+    def _hear(self, envelope: Envelope, message: Traced) -> None:
+        """Only a life that counts is heard; the node decides nothing by what was traced."""
+        if self._node.fleet.get(envelope.sender_id, envelope.sender_epoch) is None:
+            self._channel.counters["stale_traces"] += 1
+            return
+        self.live.hear(envelope.sender_id, envelope.sender_epoch, message)
+
+    def _record(self, trace: Trace, at_us: int) -> None:
+        self.trace.record(trace, at_us)
+        self.live.record(trace, at_us)
 
     def _meet(self, envelope: Envelope, hello: Hello) -> bool:
         """Open the way to a worker that says hello; False for a life that is known to be over."""
@@ -274,7 +295,7 @@ class RouterHost:
                 if stream is not None:
                     stream.put_nowait(delivery)
             case effects.Trace():
-                self.trace.record(effect, at_us)
+                self._record(effect, at_us)
             case _:
                 raise AssertionError(f"the router host cannot {type(effect).__name__}")
 

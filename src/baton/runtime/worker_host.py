@@ -42,6 +42,7 @@ from baton.runtime.regions import PoolShape
 from baton.runtime.spec import WorkerSpec
 from baton.runtime.staging_thread import StagingThread
 from baton.runtime.tiers import WorkerTiers
+from baton.runtime.trace_feed import TraceFeed
 from baton.runtime.trace_log import TraceLog
 from baton.runtime.versions import COMPUTING, versions_of
 
@@ -69,6 +70,7 @@ class WorkerHost:
         self._timer: asyncio.TimerHandle | None = None
         self._trace = TraceLog(spec.worker_id, spec.trace_path)
         self._trace.started()
+        self._trace_feed = TraceFeed(is_on=spec.config.telemetry.live)
         self._loop = asyncio.get_running_loop()
         self._memory = PoolMemory(spec, engine, num_blocks)
         staging, memory = self._memory.staging, self._memory.arenas[0].buffer
@@ -285,6 +287,7 @@ class WorkerHost:
             case effects.Send(to=to, message=message):
                 if isinstance(message, Load):
                     message = self._measured(message)
+                    self._tell_traced()
                 self._channel.send(to, message)
             case effects.RunBatch(batch=batch):
                 self._threads.submit(batch)
@@ -302,6 +305,7 @@ class WorkerHost:
                 self._tiers.perform(effect)
             case effects.Trace():
                 self._trace.record(effect, at_us)
+                self._trace_feed.add(effect, at_us)
             case _:
                 raise AssertionError(f"a worker host cannot {type(effect).__name__}")
 
@@ -310,6 +314,11 @@ class WorkerHost:
         live = peer is not None and peer.epoch == effect.peer_epoch
         shape = PoolShape(peer.model.layout, peer.num_blocks) if peer is not None and live else None
         self._mover.move(effect, shape)
+
+    def _tell_traced(self) -> None:
+        traced = self._trace_feed.take(now_us())
+        if traced is not None:
+            self._channel.send(ROUTER, traced)
 
     def _measured(self, message: Load) -> Load:
         """The heartbeat with what only the host can count and measure."""
@@ -326,7 +335,7 @@ class WorkerHost:
             **{f"channel_{name}": count for name, count in self._channel.counters.items()},
             **({"plane_injected_flips": flips} if flips else {}),
             **self._tiers.counters(),
-            "trace_dropped_events": self._trace.num_dropped,
+            "trace_dropped_events": self._trace.num_dropped + self._trace_feed.num_dropped,
             "plane_dropped_notifications": stats.dropped_notifications,
             "plane_refused_connections": stats.refused_connections,
             "plane_orders": stats.orders,

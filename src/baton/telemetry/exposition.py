@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from baton.nodes.cache_view import num_asked
 from baton.nodes.history_copy import Motive
 from baton.nodes.router import Router
-
-_Sample = tuple[dict[str, str], float]
+from baton.telemetry.families import Sample, write_family
+from baton.telemetry.handoff_families import write_handoffs
 
 _WORKER_GAUGES = {
     "waiting": ("baton_worker_waiting_requests", "Sequences waiting for prefill rows"),
@@ -25,15 +25,16 @@ _BLOCK_STATES = ("free", "cached", "quarantined", "reserved", "total")
 def render_metrics(router: Router, host: Mapping[str, int] | None = None) -> bytes:
     """Everything the router and its `host` count, in the text exposition format."""
     lines: list[str] = []
-    _family(lines, "baton_router_waiting_requests", "gauge", "Requests without a route",
+    write_family(lines, "baton_router_waiting_requests", "gauge", "Requests without a route",
             [({}, router.num_waiting)])  # fmt: skip
-    _family(lines, "baton_router_open_requests", "gauge", "Requests that have not ended",
+    write_family(lines, "baton_router_open_requests", "gauge", "Requests that have not ended",
             [({}, len(router.records))])  # fmt: skip
     _routes(lines, router)
     outcomes = [({"event": name}, count) for name, count in sorted(router.counters.items())]
     outcomes += [({"event": name}, count) for name, count in (host or {}).items()]
     _events(lines, "baton_router_events_total", "Named outcomes at the router", outcomes)
     _workers(lines, router)
+    write_handoffs(lines, router)
     _cache(lines, router)
     return ("\n".join(lines) + "\n").encode()
 
@@ -41,27 +42,34 @@ def render_metrics(router: Router, host: Mapping[str, int] | None = None) -> byt
 def _routes(lines: list[str], router: Router) -> None:
     counters = router.counters
     modes = [
-        ({"policy": "shortest_queue", "topology": "host", "result": name.removeprefix("mode_")}, n)
+        (
+            {
+                "policy": router.context.config.policy,
+                "topology": "host",
+                "result": name.removeprefix("mode_"),
+            },
+            n,
+        )
         for name, n in sorted(counters.items())
         if name.startswith("mode_")
     ]
-    _family(lines, "baton_pd_route_total", "counter", "Published routes by mode", modes)
+    write_family(lines, "baton_pd_route_total", "counter", "Published routes by mode", modes)
     falls = [
         ({"kind": name.removeprefix("fallback_")}, count)
         for name, count in sorted(counters.items())
         if name.startswith("fallback_")
     ]
-    _family(lines, "baton_fallback_total", "counter", "What followed a failed attempt", falls)
+    write_family(lines, "baton_fallback_total", "counter", "What followed a failed attempt", falls)
 
 
 def _workers(lines: list[str], router: Router) -> None:
     views = [(view, view.snapshot) for view in router.fleet if view.snapshot is not None]
     for field, (name, text) in _WORKER_GAUGES.items():
         samples = [({"worker": v.info.worker_id}, float(getattr(s, field))) for v, s in views if s]
-        _family(lines, name, "gauge", text, samples)
-    blocks: list[_Sample] = []
-    usage: list[_Sample] = []
-    totals: list[_Sample] = []
+        write_family(lines, name, "gauge", text, samples)
+    blocks: list[Sample] = []
+    usage: list[Sample] = []
+    totals: list[Sample] = []
     for view, snapshot in views:
         assert snapshot is not None
         worker = {"worker": view.info.worker_id}
@@ -70,14 +78,14 @@ def _workers(lines: list[str], router: Router) -> None:
         busy = snapshot.total_blocks - snapshot.free_blocks - snapshot.cached_blocks
         usage.append((worker, busy / snapshot.total_blocks))
         totals += [({**worker, "event": k}, n) for k, n in sorted(snapshot.counters.items())]
-    _family(lines, "baton_kv_blocks", "gauge", "K/V blocks by state", blocks)
-    _family(lines, "vllm:kv_cache_usage_perc", "gauge", "Referenced share of the K/V pool", usage)
+    write_family(lines, "baton_kv_blocks", "gauge", "K/V blocks by state", blocks)
+    write_family(lines, "vllm:kv_cache_usage_perc", "gauge", "Referenced share of the pool", usage)
     _events(lines, "baton_worker_events_total", "Named outcomes at the workers", totals)
     for kind, name, text in _LEDGERS:
-        _family(lines, name, "counter", text, _booked(totals, kind))
+        write_family(lines, name, "counter", text, _booked(totals, kind))
 
 
-def _booked(totals: Iterable[_Sample], kind: str) -> list[_Sample]:
+def _booked(totals: Iterable[Sample], kind: str) -> list[Sample]:
     """The byte account of handoffs, or of copies, by ledger."""
     return [
         ({"worker": labels["worker"], "ledger": parts[1]}, count)
@@ -95,18 +103,18 @@ def _cache(lines: list[str], router: Router) -> None:
         ("baton_cache_index_bytes", "Memory of the index, an estimate", index.nbytes),
         ("baton_cache_copies_open", "Copies of history under way", len(router.copies)),
     ):
-        _family(lines, name, "gauge", text, [({}, value)])
+        write_family(lines, name, "gauge", text, [({}, value)])
     started = [({"motive": str(motive)}, counters[f"copies_{motive}"]) for motive in Motive]
-    _family(lines, "baton_cache_copies_total", "counter", "Copies of history begun", started)
+    write_family(lines, "baton_cache_copies_total", "counter", "Copies of history begun", started)
     ended = [({"outcome": end}, counters[f"copies_{end}"]) for end in ("inserted", "given_up")]
-    _family(lines, "baton_cache_copies_ended_total", "counter", "Copies of history ended", ended)
+    write_family(lines, "baton_cache_copies_ended_total", "counter", "Of those, ended", ended)
     _tiers(lines, router)
 
 
 def _tiers(lines: list[str], router: Router) -> None:
-    blocks: list[_Sample] = []
-    hits: list[_Sample] = []
-    asked: list[_Sample] = []
+    blocks: list[Sample] = []
+    hits: list[Sample] = []
+    asked: list[Sample] = []
     for view in router.fleet:
         worker, snapshot = {"worker": view.info.worker_id}, view.snapshot
         if snapshot is None:
@@ -120,18 +128,10 @@ def _tiers(lines: list[str], router: Router) -> None:
                 ({**tier, "state": "named"}, load.num_named),
                 ({**tier, "state": "reclaimable"}, load.num_reclaimable),
             ]
-    _family(lines, "baton_cache_tier_blocks", "gauge", "Blocks of a tier by state", blocks)
-    _family(lines, "baton_cache_tier_hits_total", "counter", "Blocks that prompts found", hits)
-    _family(lines, "baton_cache_asked_blocks_total", "counter", "Blocks looked for", asked)
+    write_family(lines, "baton_cache_tier_blocks", "gauge", "Blocks of a tier by state", blocks)
+    write_family(lines, "baton_cache_tier_hits_total", "counter", "Blocks that prompts found", hits)
+    write_family(lines, "baton_cache_asked_blocks_total", "counter", "Blocks looked for", asked)
 
 
-def _events(lines: list[str], name: str, text: str, samples: Iterable[_Sample]) -> None:
-    _family(lines, name, "counter", text, samples)
-
-
-def _family(lines: list[str], name: str, kind: str, text: str, samples: Iterable[_Sample]) -> None:
-    lines.append(f"# HELP {name} {text}")
-    lines.append(f"# TYPE {name} {kind}")
-    for labels, value in samples:
-        inner = ",".join(f'{key}="{label}"' for key, label in labels.items())
-        lines.append(f"{name}{{{inner}}} {value}" if inner else f"{name} {value}")
+def _events(lines: list[str], name: str, text: str, samples: Iterable[Sample]) -> None:
+    write_family(lines, name, "counter", text, samples)

@@ -178,6 +178,9 @@ class ScriptedBackend:
         self.generation += 1
         return self.generation
 
+    def traces(self) -> bytes:
+        return b""
+
     def metrics(self) -> bytes:
         return b"# TYPE backend_up gauge\nbackend_up 1\n"
 

@@ -10,7 +10,7 @@ from baton.core.effects import Trace
 from baton.errors import RequestRejected
 from baton.runtime.gateway.backend import Backend
 from baton.runtime.gateway.edge import HttpEdge, require_json, unsupported_media_type
-from baton.runtime.gateway.exchange import TEXT, Exchange
+from baton.runtime.gateway.exchange import LINES, TEXT, Exchange
 from baton.runtime.gateway.generate import RETRY_NOT_READY_S, Generation
 from baton.runtime.gateway.tenants import Tenants
 from baton.runtime.gateway.tokenizer import Tokenizer
@@ -45,6 +45,7 @@ class GatewayApp(HttpEdge):
             "/health": ("GET", self._health),
             "/ready": ("GET", self._ready),
             "/metrics": ("GET", self._metrics_text),
+            "/traces": ("GET", self._traces),
             "/cache": ("GET", self._cache),
             "/cache/clear": ("POST", self._clear_cache),
             "/version": ("GET", self._version_info),
@@ -111,6 +112,9 @@ class GatewayApp(HttpEdge):
     async def _metrics_text(self, exchange: Exchange) -> None:
         body = self.metrics.render() + self._backend.metrics()
         await exchange.respond(200, body, content_type=TEXT)
+
+    async def _traces(self, exchange: Exchange) -> None:
+        await exchange.respond(200, self._backend.traces(), content_type=LINES)
 
     async def _cache(self, exchange: Exchange) -> None:
         await exchange.respond(200, msgspec.json.encode(self._backend.cache()))

@@ -56,6 +56,10 @@ class Backend(Protocol):
         """No history that exists now may be reused; returns the cache's new generation."""
         ...
 
+    def traces(self) -> bytes:
+        """Trace events of the last requests as lines of JSON; may be empty."""
+        ...
+
     def metrics(self) -> bytes:
         """Further Prometheus text; may be empty."""
         ...

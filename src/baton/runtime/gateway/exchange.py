@@ -25,6 +25,7 @@ _ID_UNSAFE = re.compile(r"[^A-Za-z0-9._:\-]")
 _MAX_ID_CHARS = 128
 
 JSON = b"application/json"
+LINES = b"application/jsonl"
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 

@@ -70,7 +70,7 @@ def trace_command(
             console.print(part, highlight=False)
         for story in shown:
             for line in ["", *waterfall(story)]:
-                console.print(line, highlight=False, markup=False, no_wrap=True, crop=False)
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
     return 1 if told.violations else 0
 
 

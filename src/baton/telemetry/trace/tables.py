@@ -65,7 +65,7 @@ def _phases(summary: Summary) -> Table:
                 str(one.phase), ms(one.mean_us), ms(one.p50_us), ms(one.p99_us), f"{one.share:.1%}"
             )
     table.add_row(
-        "sum", ms(summary.ttft.mean_us), ms(summary.ttft.p50_us), ms(summary.ttft.p99_us), "100.0%"
+        "TTFT", ms(summary.ttft.mean_us), ms(summary.ttft.p50_us), ms(summary.ttft.p99_us), "100.0%"
     )
     return table
 

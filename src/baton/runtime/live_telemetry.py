@@ -1,0 +1,82 @@
+"""The gateway's side of live traces: one stream of events, folded into history and metrics."""
+
+import msgspec
+
+from baton.config import BatonConfig
+from baton.core.effects import Trace
+from baton.core.messages import Traced
+from baton.nodes.context import ROUTER
+from baton.runtime.clock import now_us
+from baton.telemetry.live.history import Recent, TraceHistory
+from baton.telemetry.live.story_metrics import StoryMetrics
+from baton.telemetry.trace.event import TraceEvent
+
+_SAME_HOST_US = 60_000_000
+"""Clocks that differ by less are taken for one: another host was started at another time."""
+
+
+class LiveTelemetry:
+    """Takes events of gateway and router as they come, and those of workers as they are told."""
+
+    def __init__(self, config: BatonConfig) -> None:
+        self.is_on = config.telemetry.live
+        self.history = TraceHistory(config.telemetry.history_requests, self._told)
+        self.metrics = StoryMetrics(
+            ttft_slo_us=config.router.ttft_slo_ms * 1000,
+            tpot_slo_us=config.router.tpot_slo_ms * 1000,
+        )
+        self._offsets_us: dict[tuple[str, int], int] = {}
+
+    def _told(self, recent: Recent) -> None:
+        self.metrics.tell(recent.story)
+
+    def record(self, trace: Trace, at_us: int) -> None:
+        """Take one event of this process."""
+        if self.is_on:
+            self._take(
+                TraceEvent(
+                    at_us=at_us,
+                    place=ROUTER,
+                    name=trace.name,
+                    request_id=trace.request_id,
+                    generation=trace.generation,
+                    data=trace.data,
+                )
+            )
+
+    def hear(self, worker_id: str, epoch: int, message: Traced) -> None:
+        """Take what a worker says, its times moved to this clock if its own is another."""
+        if not self.is_on:
+            return
+        offset_us = self._offset_us((worker_id, epoch), now_us() - message.sent_us)
+        for mark in message.marks:
+            self._take(
+                TraceEvent(
+                    at_us=mark.at_us + offset_us,
+                    place=worker_id,
+                    name=mark.name,
+                    request_id=mark.request_id,
+                    generation=mark.generation,
+                    data=mark.data,
+                )
+            )
+
+    def _offset_us(self, life: tuple[str, int], delay_us: int) -> int:
+        """The least delay seen bounds what one clock is ahead of the other."""
+        least_us = min(delay_us, self._offsets_us.get(life, delay_us))
+        self._offsets_us[life] = least_us
+        return least_us if abs(least_us) > _SAME_HOST_US else 0
+
+    def _take(self, event: TraceEvent) -> None:
+        self.metrics.take(event)
+        self.history.take(event, now_us())
+        self.history.settle(now_us())
+
+    def settled(self) -> "LiveTelemetry":
+        """The same, with everybody told who has ended long enough ago."""
+        self.history.settle(now_us())
+        return self
+
+    def lines(self) -> bytes:
+        """The kept events as lines of a trace, for `baton trace URL`."""
+        return msgspec.json.Encoder().encode_lines(self.settled().history.events())

@@ -1,0 +1,96 @@
+"""The last requests in memory: their events as they come, a story once each has ended.
+
+Events of workers arrive later than those of the router, so a request is told only some time after
+its end. Everything is bounded: requests, events of one request, and how long one may stay open.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+
+from baton.telemetry.trace.event import TraceEvent
+from baton.telemetry.trace.story import Story, is_request, tell
+from baton.telemetry.trace.vocabulary import DETAILS, ROUTER_PLACE
+
+SETTLE_US = 1_000_000
+"""After its end, how long the last events of a request may take to arrive."""
+_MAX_EVENTS = 512
+_OPEN_PER_TOLD = 4
+
+
+class Recent:
+    """One request that was told."""
+
+    __slots__ = ("events", "story")
+
+    def __init__(self, story: Story, events: list[TraceEvent]) -> None:
+        self.story = story
+        self.events = events
+
+
+class TraceHistory:
+    """Takes events of every place; hands each story to `on_told` once."""
+
+    def __init__(self, num_requests: int, on_told: Callable[[Recent], None]) -> None:
+        self._num_requests = num_requests
+        self._on_told = on_told
+        self._open: OrderedDict[str, list[TraceEvent]] = OrderedDict()
+        self._ended: deque[tuple[int, str]] = deque()
+        self._told: OrderedDict[str, Recent] = OrderedDict()
+        self.num_dropped = 0
+        """Events beyond a bound, or of requests that were told already."""
+
+    def take(self, event: TraceEvent, now_us: int) -> None:
+        """Take one event; of no request, or of a single chunk, it is not kept."""
+        if not event.request_id or event.name in DETAILS:
+            return
+        if event.request_id in self._told:
+            self.num_dropped += 1
+            return
+        events = self._open.get(event.request_id)
+        if events is None:
+            events = self._open[event.request_id] = []
+            if len(self._open) > _OPEN_PER_TOLD * self._num_requests:
+                self.num_dropped += len(self._open.popitem(last=False)[1])
+        if len(events) >= _MAX_EVENTS:
+            self.num_dropped += 1
+            return
+        events.append(event)
+        if event.place == ROUTER_PLACE and event.name in ("ended", "copy_ended"):
+            self._ended.append((now_us + SETTLE_US, event.request_id))
+
+    def settle(self, now_us: int) -> None:
+        """Tell whoever has ended long enough ago."""
+        while self._ended and self._ended[0][0] <= now_us:
+            _, request_id = self._ended.popleft()
+            events = self._open.pop(request_id, None)
+            if events is not None and is_request(events):
+                self._tell(events)
+
+    def _tell(self, events: list[TraceEvent]) -> None:
+        events.sort(key=lambda event: event.at_us)
+        recent = Recent(tell(events), events)
+        self._told[recent.story.request_id] = recent
+        if len(self._told) > self._num_requests:
+            self._told.popitem(last=False)
+        self._on_told(recent)
+
+    # -- look ----------------------------------------------------------------------------------
+
+    @property
+    def num_open(self) -> int:
+        """Requests and copies that were not told yet."""
+        return len(self._open)
+
+    def last(self, num: int) -> list[Story]:
+        """The stories of the last requests, the newest first."""
+        newest = reversed(self._told.values())
+        return [recent.story for recent, _ in zip(newest, range(num), strict=False)]
+
+    def find(self, request_id: str) -> Recent | None:
+        """One that is still kept."""
+        return self._told.get(request_id)
+
+    def events(self) -> Iterable[TraceEvent]:
+        """All events that are kept of requests that were told, by time."""
+        kept = [event for recent in self._told.values() for event in recent.events]
+        return sorted(kept, key=lambda event: event.at_us)

@@ -1,0 +1,171 @@
+"""History and metrics of served requests: what is kept, what is counted, and all of it bounded."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from baton.telemetry.live.drain import DrainClock
+from baton.telemetry.live.history import SETTLE_US, Recent, TraceHistory
+from baton.telemetry.live.story_metrics import StoryMetrics
+from baton.telemetry.trace.event import TraceEvent
+from baton.telemetry.trace.phases import PHASES
+from baton.telemetry.trace.reading import Lines, read_trace
+from baton.telemetry.trace.story import tell
+from tests.telemetry.trace.simulated import events_of_seed, lines_of, read
+
+SEED = 4
+
+
+def event(at_us: int, name: str, request_id: str = "r", place: str = "router", **data):
+    return TraceEvent(
+        at_us=at_us, place=place, name=name, request_id=request_id, generation=1, data=data
+    )
+
+
+def values(metrics: StoryMetrics, name: str) -> dict[tuple, float]:
+    families = text_string_to_metric_families(metrics.render().decode())
+    samples = next(f for f in families if f.name == name).samples
+    return {(s.name.removeprefix(name), *s.labels.values()): s.value for s in samples}
+
+
+def test_live_stories_are_those_of_the_file():
+    """Without events of chunks, which are not sent, all but overlap is the same."""
+    events = events_of_seed(SEED)
+    told: list[Recent] = []
+    history = TraceHistory(1000, told.append)
+    for one in events:
+        history.take(one, one.at_us)
+    history.settle(events[-1].at_us + SETTLE_US)
+    trace = read(events)
+    assert len(told) > 5 and history.num_dropped == 0
+    for recent in told:
+        whole = tell(trace.by_request[recent.story.request_id])
+        assert recent.story.tiling == whole.tiling
+        assert recent.story.ledger == whole.ledger
+        assert recent.story.work.exposed_us == whole.work.exposed_us
+
+
+def test_kept_events_are_a_trace_that_keeps_the_contract():
+    history = TraceHistory(1000, lambda _: None)
+    events = events_of_seed(SEED)
+    for one in events:
+        history.take(one, one.at_us)
+    history.settle(events[-1].at_us + SETTLE_US)
+    trace = read_trace([Lines("live", lines_of(list(history.events())).data)])
+    assert trace.check() == {} and trace.violations == [] and not trace.has_details
+
+
+def test_history_is_bounded_in_requests_and_events():
+    history = TraceHistory(3, lambda _: None)
+    for number in range(10):
+        history.take(event(number, "arrived", f"r{number}", num_tokens=1), number)
+        history.take(event(number, "ended", f"r{number}", state="FAILED"), number)
+    history.settle(SETTLE_US + 20)
+    assert [story.request_id for story in history.last(9)] == ["r9", "r8", "r7"]
+    assert history.find("r0") is None and history.find("r9") is not None
+    for number in range(1000):
+        history.take(event(number, "preempted", "big", "d", num_tokens=1), number)
+    assert history.num_dropped > 400
+    for number in range(100):
+        history.take(event(number, "arrived", f"open{number}", num_tokens=1), number)
+    assert history.num_open <= 13
+    history.take(event(5, "finished", "r9", "d", reason="x", num_tokens=1), 5)
+    assert len(history.find("r9").events) == 2, "a late word changes no story"
+
+
+def test_phases_add_up_in_the_metrics_too():
+    metrics, ttft_us = StoryMetrics(), 0
+    trace = read(events_of_seed(SEED))
+    num = 0
+    for events in trace.by_request.values():
+        if any(e.name == "arrived" for e in events):
+            story = tell(events)
+            metrics.tell(story)
+            ttft_us += story.ttft_us
+            num += bool(story.ttft_us)
+    found = values(metrics, "baton_request_phase_seconds")
+    sums = [found["_sum", str(phase)] for phase in PHASES]
+    assert num > 3 and abs(sum(sums) - ttft_us / 1e6) < 1e-9
+    assert {found["_count", str(phase)] for phase in PHASES} == {num}
+    bound = values(metrics, "baton_requests_bound_by")
+    assert sum(bound.values()) == num
+
+
+def finished(ttft_us: int, gap_us: int, num_tokens: int = 200):
+    """A request of 5 output tokens."""
+    end_us = ttft_us + 4 * gap_us
+    return tell(
+        [
+            event(0, "arrived", num_tokens=num_tokens),
+            event(0, "routed", mode="disaggregated", prefill="p", decode="d"),
+            event(ttft_us, "first_token"),
+            event(end_us, "finished", place="d", reason="length", num_tokens=5),
+            event(end_us, "ended", state="FINISHED"),
+        ]
+    )
+
+
+def ended(state: str):
+    return tell([event(0, "arrived", num_tokens=200), event(9, "ended", state=state)])
+
+
+def test_attainment_counts_joint_request_by_request_and_failures_as_missed():
+    metrics = StoryMetrics(ttft_slo_us=1_000, tpot_slo_us=100)
+    for story in (finished(1_000, 100), finished(2_000, 50), finished(500, 200)):
+        metrics.tell(story)
+    for state in ("FAILED", "REJECTED", "CANCELLED"):
+        metrics.tell(ended(state))
+    metrics.tell(finished(500, 50, num_tokens=9_000))
+    cell, other = "prompt<=512 output<=32", "prompt>8192 output<=32"
+    judged = values(metrics, "baton_slo_requests")
+    assert judged == {("_total", cell): 5, ("_total", other): 1}
+    met = values(metrics, "baton_slo_met")
+    assert [met["_total", cell, clock] for clock in ("ttft", "tpot", "joint")] == [2, 2, 1]
+    assert metrics.attainment()[cell]["joint"] == 0.2
+    assert metrics.attainment()[other] == {"num": 1, "ttft": 1, "tpot": 1, "joint": 1}
+
+
+def test_without_targets_nobody_is_judged():
+    metrics = StoryMetrics()
+    metrics.tell(finished(1_000, 100))
+    assert (
+        values(metrics, "baton_slo_requests") == values(metrics, "baton_slo_target_seconds") == {}
+    )
+
+
+def test_decisions_refusals_and_failures_by_reason():
+    metrics = StoryMetrics()
+    metrics.take(
+        event(1, "routed", policy="pair", reason="colocated", mode="", prefill="", decode="")
+    )
+    metrics.take(event(2, "rejected", code="ttft_slo", reason="in 9 ms"))
+    metrics.take(event(3, "attempt_failed", reason="engine_error: 7", fallback="reroute"))
+    metrics.take(event(4, "ended", state="REJECTED"))
+    assert values(metrics, "baton_route_decisions") == {("_total", "pair", "colocated"): 1}
+    assert values(metrics, "baton_rejections") == {("_total", "ttft_slo"): 1}
+    assert values(metrics, "baton_failed_attempts") == {("_total", "engine_error", "reroute"): 1}
+    assert values(metrics, "baton_requests_ended") == {("_total", "rejected"): 1}
+
+
+def test_label_values_are_bounded_and_quoted():
+    metrics = StoryMetrics()
+    for number in range(200):
+        metrics.take(event(1, "rejected", code=f'c"{number}\n', reason=""))
+    found = values(metrics, "baton_rejections")
+    assert len(found) == 65 and found["_total", "other"] == 136
+    assert ("_total", 'c"0\n') in found
+
+
+def test_drain_counts_what_a_revocation_waits_for():
+    drain = DrainClock()
+    for name in ("a", "b", "c"):
+        drain.take(event(0, "routed", name))
+    drain.take(event(5, "published", "a", "d"))
+    drain.take(event(5, "published", "a"))
+    drain.take(event(10, "routes_revoked", "", reason="operator"))
+    assert (drain.depth, drain.num_rollbacks) == (2, 0)
+    drain.take(event(12, "routed", "e"))
+    drain.take(event(40, "attempt_failed", "b"))
+    drain.take(event(70, "ended", "c"))
+    assert (drain.depth, drain.num_rollbacks, drain.rollback_us) == (0, 1, 60)
+    drain.take(event(80, "attempt_failed", "e"))
+    drain.take(event(90, "routes_revoked", "", reason="again"))
+    assert (drain.num_rollbacks, drain.rollback_us) == (2, 60), "nothing was under way"
