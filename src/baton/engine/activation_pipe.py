@@ -42,6 +42,10 @@ class ActivationSink:
         """There are no rows of this step: the next stage must not wait for them."""
         self._write(_HEAD.pack(_FAILED))
 
+    def close(self) -> None:
+        """The next stage sees the end."""
+        self._stream.close()
+
     def _write(self, data: bytes | memoryview) -> None:
         view = memoryview(data)
         while view.nbytes:
@@ -67,6 +71,10 @@ class ActivationSource:
         if num_rows == _FAILED:
             return None
         return Activations(self._tensor(num_rows), self._tensor(num_rows))
+
+    def close(self) -> None:
+        """The stage before cannot send any more."""
+        self._stream.close()
 
     def _tensor(self, num_rows: int) -> Tensor:
         tensor = torch.empty(num_rows, self._width, dtype=self._dtype)
