@@ -13,6 +13,7 @@ from baton import (
     __version__,
     cli_bench,
     cli_cache,
+    cli_drain,
     cli_hardware,
     cli_manifest,
     cli_plan,
@@ -323,6 +324,7 @@ def version() -> None:
 
 cli_bench.register(app)
 cli_cache.register(app)
+cli_drain.register(app)
 cli_manifest.register(app)
 cli_hardware.register(app)
 cli_plan.register(app)

@@ -187,6 +187,8 @@ class GatewayConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=T
     tenant_key_file: str = ""
     """Secret of 16 bytes or more that keys the digests of tenants; "": drawn at start, and history
     that outlives the gateway is found by nobody then."""
+    allow_drain: bool = False
+    """POST /workers/drain may remove workers: for operators, as allow_cache_clear."""
     allow_cache_clear: bool = False
     """POST /cache/clear may void all history: for operators, not where clients can reach it."""
 

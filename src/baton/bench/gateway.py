@@ -169,6 +169,10 @@ class _StubBackend:
     def observe(self, trace: Trace) -> None:
         """Nobody traces here."""
 
+    def drain_worker(self, worker_id: str, timeout_s: float) -> None:
+        """Not asked here."""
+        raise AssertionError("this bench removes no worker")
+
     def clear_cache(self) -> int:
         return 0
 

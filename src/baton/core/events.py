@@ -115,6 +115,13 @@ class WorkerLost(_Event, frozen=True, kw_only=True):
     ended: bool = True
 
 
+class WorkerDraining(_Event, frozen=True, kw_only=True):
+    """Operator to router: no new work for this life of a worker; what it has goes on."""
+
+    worker_id: str
+    epoch: int
+
+
 class RoutesRevoked(_Event, frozen=True, kw_only=True):
     """Operator to router: no transfer that is under way may touch memory any more."""
 
@@ -151,6 +158,7 @@ Event = (
     | TierRecovered
     | CacheCleared
     | WorkerLost
+    | WorkerDraining
     | RoutesRevoked
     | Submitted
     | Cancelled

@@ -23,6 +23,8 @@ class WorkerView:
     def __init__(self, info: WorkerInfo, now_us: int) -> None:
         self.info = info
         self.last_seen_us = now_us
+        self.draining = False
+        """It gets no new work, because it will be removed."""
         self.prefill_tokens = Account(self._forget_load)
         """Rows that each request routed here still has to have computed, as far as is known."""
         self.prefill_pairs = Account(self._forget_load)
@@ -214,6 +216,12 @@ class Fleet:
         """True for a life whose process is known to be dead, and not only given up."""
         return (worker_id, epoch) in self._ended
 
+    def drain(self, worker_id: str, epoch: int) -> None:
+        """No route chooses that life of a worker any more."""
+        view = self.get(worker_id, epoch)
+        if view is not None:
+            view.draining = True
+
     def is_over(self, worker_id: str, epoch: int) -> bool:
         """True for a life that is known to have ended."""
         return epoch <= self._over.get(worker_id, 0)
@@ -238,10 +246,14 @@ class Fleet:
         ]
 
     def routable(self, now_us: int) -> list[WorkerLoad]:
-        """Workers whose heartbeat is fresh."""
+        """Workers whose heartbeat is fresh and that will not be removed."""
         since_us = now_us - self._timeout_us  # every route asks, so no call for what is known
         views = self._views.values()
-        loads = [view._load or view.load() for view in views if view.last_seen_us > since_us]
+        loads = [
+            view._load or view.load()
+            for view in views
+            if view.last_seen_us > since_us and not view.draining
+        ]
         return loads if self._are_measured else self._estimated(loads)
 
     def _estimated(self, loads: list[WorkerLoad]) -> list[WorkerLoad]:

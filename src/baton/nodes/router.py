@@ -64,6 +64,8 @@ class Router:
                 self._on_cancelled(request_id, reason)
             case events.WorkerLost(worker_id=worker_id, epoch=epoch, ended=ended):
                 self._on_worker_lost(worker_id, epoch, ended=ended)
+            case events.WorkerDraining(worker_id=worker_id, epoch=epoch):
+                self.fleet.drain(worker_id, epoch)
             case events.CacheCleared():
                 self.generations.clear()
             case events.RoutesRevoked(reason=reason):

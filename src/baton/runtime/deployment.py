@@ -15,10 +15,14 @@ from baton.runtime.descriptors import raise_descriptor_limit
 from baton.runtime.faults import FaultSpec
 from baton.runtime.launch.hosts import open_hosts
 from baton.runtime.model_preparation import Progress, prepare_model
+from baton.runtime.notice import notice
 from baton.runtime.router_host import RouterHost
 from baton.runtime.supervisor import Supervisor
 
 _WATCH_S = 0.5
+_DRAIN_POLL_S = 0.1
+_SETTLE_S = 0.5
+"""Two heartbeats and a little."""
 _RUNTIME_PREFIX = "baton-run-"
 
 
@@ -32,6 +36,27 @@ class Deployment:
         self.supervisor = supervisor
         self.model_path = model_path
         self.runtime_dir = runtime_dir
+        self._draining: set[asyncio.Task[None]] = set()
+        router.on_drain = self.drain
+
+    def drain(self, worker_id: str, epoch: int, timeout_s: float) -> None:
+        """Remove a worker that the router gives nothing new, once it is idle or after so long."""
+        task = asyncio.create_task(self._drain(worker_id, epoch, timeout_s))
+        self._draining.add(task)
+        task.add_done_callback(self._draining.discard)
+
+    async def _drain(self, worker_id: str, epoch: int, timeout_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        await asyncio.sleep(_SETTLE_S)  # its next heartbeat counts what it was given last
+        while left := self.router.outstanding(worker_id, epoch):
+            if loop.time() > deadline_s:
+                shown = ", ".join(left[:3])
+                notice(worker_id, f"is removed after {timeout_s:g} s with {shown}; they go on")
+                break
+            await asyncio.sleep(_DRAIN_POLL_S)
+        await self.supervisor.remove(worker_id)
+        notice(worker_id, "was drained and has gone")
 
     @property
     def failure(self) -> str:

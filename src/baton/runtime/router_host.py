@@ -1,7 +1,7 @@
 """The real host of the router node, and the gateway's backend."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from baton.core.layout import ModelInfo
 from baton.core.messages import Envelope, Hello, Refused, Traced
 from baton.core.request import Request
 from baton.core.snapshot import WorkerInfo
-from baton.errors import RemoteProtocolError
+from baton.errors import RemoteProtocolError, RequestRejected
 from baton.nodes.cache_view import CacheView, view_cache
 from baton.nodes.context import ROUTER
+from baton.nodes.draining import drain_refusal, outstanding
 from baton.nodes.router import Router
 from baton.runtime.channel import control_endpoint
 from baton.runtime.clock import now_us
@@ -71,6 +72,8 @@ class RouterHost:
         self.live = LiveTelemetry(config)
         self.descriptors = DescriptorReserve(ROUTER)
         self._refusals: set[str] = set()
+        self.on_drain: Callable[[str, int, float], None] = lambda worker_id, epoch, timeout_s: None
+        """Takes a worker away that gets nothing new any more: set by who started it."""
         self.failure = ""
         """Why this router cannot go on; "" while it does."""
         self._receiving = asyncio.create_task(self._receive())
@@ -131,6 +134,7 @@ class RouterHost:
                     "id": view.info.worker_id,
                     "role": view.info.role,
                     "epoch": view.info.epoch,
+                    "draining": view.draining,
                     "pid": view.info.pid,
                 }
                 for view in self._node.fleet
@@ -160,6 +164,10 @@ class RouterHost:
         self._feed(events.CacheCleared())
         return self._node.generations.current
 
+    def drain_worker(self, worker_id: str, timeout_s: float) -> None:
+        """Begin to remove a worker; see `drain`. It ends when it is idle, or after so long."""
+        self.on_drain(worker_id, self.drain(worker_id), timeout_s)
+
     def host_counters(self) -> dict[str, int]:
         """Named outcomes of this host, beside those of the node."""
         counters = self._channel.counters
@@ -180,6 +188,24 @@ class RouterHost:
             self._channel.disconnect(worker_id)
         self._channel.withdraw(worker_id, epoch)
         self._feed(events.WorkerLost(worker_id=worker_id, epoch=epoch, ended=ended))
+
+    def drain(self, worker_id: str) -> int:
+        """Give this worker nothing new. Returns the epoch of the life that this is true of.
+
+        Raises RequestRejected where it is not up, or nobody could serve without it.
+        """
+        refusal = drain_refusal(self._node, worker_id)
+        view = self._node.fleet.get(worker_id)
+        if refusal or view is None:
+            status = 404 if view is None else 409
+            raise RequestRejected(refusal, status=status, param="worker", code="cannot_drain")
+        epoch = view.info.epoch
+        self._feed(events.WorkerDraining(worker_id=worker_id, epoch=epoch))
+        return epoch
+
+    def outstanding(self, worker_id: str, epoch: int) -> list[str]:
+        """What open requests still need that life of a worker for."""
+        return outstanding(self._node, worker_id, epoch)
 
     def revoke_routes(self, reason: str) -> None:
         """Take back every transfer that is under way; the requests start again on new routes."""

@@ -58,6 +58,8 @@ class ManagedWorker:
         """Processes that ended before any life of this worker was ready."""
         self.said = ""
         """What the current life reported last: an error, or the stage of its start."""
+        self.leaving = False
+        """It is not started again."""
         self.ready_s = 0.0
         """When the current life was ready, on the monotonic clock; 0 before."""
 
@@ -131,6 +133,18 @@ class Supervisor:
                 task.cancel()
         self._launcher.sweep()
 
+    async def remove(self, worker_id: str) -> None:
+        """End a worker for good: its slot goes. Its end is told as any other."""
+        for worker in [one for one in self.workers if one.worker_id == worker_id]:
+            worker.leaving = True
+            if worker.life is not None:
+                worker.life.stop()
+            task = next((one for one in self._tasks if one.get_name() == worker_id), None)
+            if task is not None:
+                await asyncio.wait([task], timeout=_STOP_TIMEOUT_S)
+                if not task.done():
+                    self._kill(worker)
+
     def kill(self, worker_id: str) -> None:
         """End a worker that no longer answers; its death makes its state safe to reclaim."""
         for worker in self.workers:
@@ -152,6 +166,9 @@ class Supervisor:
             with contextlib.suppress(OSError):  # out of descriptors: the next death sweeps too
                 self._launcher.sweep()
             self._on_lost(worker.worker_id, worker.epoch, code != _LOST)
+            if worker.leaving:
+                self.workers.remove(worker)
+                return
             error = worker.report.error
             # Before it ever served, an error is a configuration that cannot work; later it may
             # pass, as a full /dev/shm does.

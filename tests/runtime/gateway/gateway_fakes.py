@@ -92,6 +92,7 @@ class ScriptedBackend:
         self.not_ready = ""
         self.observed: list[Trace] = []
         self.generation = 0
+        self.drained: list[tuple[str, float]] = []
         self.submitted: list[Request] = []
         self.cancelled: list[tuple[str, str]] = []
         self.held: set[str] = set()
@@ -173,6 +174,9 @@ class ScriptedBackend:
 
     def cache(self) -> msgspec.Struct:
         return Pool(generation=self.generation)
+
+    def drain_worker(self, worker_id: str, timeout_s: float) -> None:
+        self.drained.append((worker_id, timeout_s))
 
     def clear_cache(self) -> int:
         self.generation += 1

@@ -65,6 +65,7 @@ class NotingBackend:
         self.status = router.status
         self.cache = router.cache
         self.clear_cache = router.clear_cache
+        self.drain_worker = router.drain_worker
         self.metrics = router.metrics
 
     @property

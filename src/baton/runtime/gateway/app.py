@@ -9,6 +9,7 @@ from baton.config import GatewayConfig
 from baton.core.effects import Trace
 from baton.errors import RequestRejected
 from baton.runtime.gateway.backend import Backend
+from baton.runtime.gateway.drain import drain_worker
 from baton.runtime.gateway.edge import HttpEdge, require_json, unsupported_media_type
 from baton.runtime.gateway.exchange import LINES, TEXT, Exchange
 from baton.runtime.gateway.generate import RETRY_NOT_READY_S, Generation
@@ -48,6 +49,7 @@ class GatewayApp(HttpEdge):
             "/traces": ("GET", self._traces),
             "/cache": ("GET", self._cache),
             "/cache/clear": ("POST", self._clear_cache),
+            "/workers/drain": ("POST", self._drain_worker),
             "/version": ("GET", self._version_info),
         }
 
@@ -118,6 +120,9 @@ class GatewayApp(HttpEdge):
 
     async def _cache(self, exchange: Exchange) -> None:
         await exchange.respond(200, msgspec.json.encode(self._backend.cache()))
+
+    async def _drain_worker(self, exchange: Exchange) -> None:
+        await drain_worker(exchange, self._backend, self._config)
 
     async def _clear_cache(self, exchange: Exchange) -> None:
         if not self._config.allow_cache_clear:

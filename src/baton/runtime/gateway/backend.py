@@ -52,6 +52,14 @@ class Backend(Protocol):
         """What lives where in the K/V pool, for /cache."""
         ...
 
+    def drain_worker(self, worker_id: str, timeout_s: float) -> None:
+        """Begin to remove a worker: nothing new goes there, and it ends when it is idle.
+
+        After so long it ends anyway, and what streams from it goes on elsewhere. Raises
+        RequestRejected where it is not up, or nothing could be served without it.
+        """
+        ...
+
     def clear_cache(self) -> int:
         """No history that exists now may be reused; returns the cache's new generation."""
         ...
