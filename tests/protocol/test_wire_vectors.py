@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 import xxhash
+from msgspec.structs import replace
 
 from baton.cache.prefix import block_hashes, chain_root
 from baton.config import BatonConfig
@@ -22,8 +23,9 @@ from baton.nodes.decode_side import MAX_DONE_RETRIES
 from baton.runtime import channel
 from baton.runtime.dataplane import ArenaDescriptor, RegionDescriptor, ShmRegion, notify
 from baton.runtime.dataplane.checksum import checksum, copy_and_checksum
+from baton.runtime.dataplane.nixl import notes
 from baton.runtime.dataplane.notify import Greeting, NotifyReceiver, NotifySender
-from baton.runtime.dataplane.plane import Finished, PlaneFault
+from baton.runtime.dataplane.plane import Finished, NixlRegion, PlaneFault
 from baton.runtime.dataplane.segments import is_segment_name
 from baton.runtime.regions import Side, local_runs
 from tests.protocol.handoff import IDENTITY, LAYOUT, REQUEST
@@ -141,6 +143,29 @@ def test_the_region_descriptor_of_the_page_is_the_one_that_it_says():
     assert len(data) == 167
     assert msgspec.msgpack.encode(region) == data
     assert msgspec.msgpack.decode(data, type=RegionDescriptor) == region
+
+
+def test_the_nixl_region_and_note_of_the_page_are_those_that_it_says():
+    lines = block_after("A vector of such a region, 120 bytes")
+    region_data, note = (bytes.fromhex(line) for line in lines)
+    region = NixlRegion(
+        worker_id="d0",
+        epoch=7,
+        host="0f0e",
+        agent="baton-00",
+        address=1 << 20,
+        nbytes=65536,
+        metadata=b"\x01\x02\x03",
+        token=TOKEN,
+    )
+    assert len(region_data) == 120
+    assert msgspec.msgpack.encode(region) == region_data
+    assert msgspec.msgpack.decode(region_data, type=RegionDescriptor) == region
+    record = replace(MOVED, checksum=checksum([np.frombuffer(CHUNK, np.uint8)]))
+    assert notes.pack(TOKEN, [record]) == note
+    assert f"1 to {notes.RECORDS_PER_NOTE} of them" in section(13)
+    (received,) = notes.unpack(note, TOKEN, region)
+    assert (received.reservation_id, received.chunk_id, received.nbytes) == (11, 3, 1024)
 
 
 def test_a_sender_that_knows_only_the_page_is_understood():
