@@ -191,8 +191,9 @@ class World:
             self.wire.append((side.key, (effect.worker_id, effect.epoch), effect.message))
         elif isinstance(effect, Meet):
             key = (effect.member.worker_id, effect.member.epoch)
-            if key in self.sides:
-                self.wire.append((side.key, key, side.hello))
+            there = [other for other in self.sides if other[0] == key[0]]
+            if there:  # an address leads to whoever lives there now
+                self.wire.append((side.key, there[0], side.hello))
             else:
                 self.event(side, lambda n: n.on_not_joined(key, "source_unreachable", self.now_us))
         elif isinstance(effect, Join):

@@ -246,7 +246,11 @@ def test_a_ticket_of_another_life_moves_nothing():
     assert reborn.failure() == "destination_epoch"
     half = World(source=info("p0", epoch=8))
     half.load(ticket)
-    assert half.failure() == "source_unreachable"
+    assert half.failure() == "source_epoch"
+    alone = World()
+    alone.kill(alone.p)
+    alone.load(ticket)
+    assert alone.failure() == "source_unreachable"
 
 
 def test_an_expired_ticket_is_denied():

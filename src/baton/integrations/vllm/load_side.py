@@ -82,6 +82,13 @@ class LoadSide:
             if loading.source == key and loading.incoming is None:
                 self._claim(loading)
 
+    def on_newer_life(self, key: PeerKey) -> None:
+        """That worker lives under this epoch: whoever waits for an older one waits in vain."""
+        for loading in list(self.loads.values()):
+            worker_id, epoch = loading.source
+            if worker_id == key[0] and epoch != key[1] and loading.incoming is None:
+                self.aborts.fail(loading, "source_epoch")
+
     def on_not_joined(self, key: PeerKey, reason: str) -> None:
         """That source cannot be paired with; the reason is for people, its first word counts."""
         for loading in list(self.loads.values()):
@@ -310,6 +317,7 @@ class LoadSide:
             return
         transfer.published()
         context.counters["published_loads"] += 1
+        context.counters["load_us"] += context.now_us - loading.began_us
         context.counters["loaded_nbytes"] += sum(spec.nbytes for spec in transfer.plan)
         context.tell(loading.source, SourceRelease(fence=transfer.fence))
         self._published[transfer.fence] = None

@@ -20,6 +20,7 @@ class Loading:
         self.is_claimed = False
         """The source has answered the claim."""
         self.next_retry_us = 0
+        self.began_us = now_us
         self.deadline_us = now_us + 1000 * ticket.deadline_ms
         self.expires_us = 0
         self.abort_reason = ""

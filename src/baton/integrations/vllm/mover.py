@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 
 import zmq
+from msgspec.structs import replace
 
 from baton.core.effects import CancelIo, DigestChunk, MoveChunk
 from baton.core.events import ChunkArrived, ChunkDigested, ChunkMoved, IoQuiesced
@@ -23,6 +24,7 @@ from baton.integrations.vllm.messages import (
     NotPaired,
     Pair,
     Paired,
+    Status,
     StatusQuestion,
 )
 from baton.integrations.vllm.node import Node
@@ -176,11 +178,14 @@ class Mover:
     def _receive(self, envelope: Envelope, routing_id: bytes) -> None:
         message, sender = envelope.message, (envelope.sender_id, envelope.sender_epoch)
         if isinstance(message, StatusQuestion):
-            self._link.reply(routing_id, self._envelope(self.node.status()))
+            self._link.reply(routing_id, self._envelope(self._status()))
             return
         self._perform(self.node.on_message(sender, message, _now_us()))
         if isinstance(message, Decline) and not envelope.sender_epoch:
-            self._link.reply(routing_id, self._envelope(self.node.status()))
+            self._link.reply(routing_id, self._envelope(self._status()))
+
+    def _status(self) -> Status:
+        return replace(self.node.status(), bytes_per_us=self._plane.rates().bytes_per_us)
 
     def _event(
         self, completion: Completion

@@ -230,6 +230,7 @@ class Node:
         key = (hello.info.member.worker_id, hello.info.member.epoch)
         for other in [k for k in context.peers if k[0] == key[0] and k[1] != key[1]]:
             self._lose(other)
+        self.loads.on_newer_life(key)
         if key not in context.peers:
             context.peers[key] = Peer(hello)
             context.hear(key)

@@ -1,0 +1,1 @@
+"""What the vLLM connector costs: time to the first token, and the decode step."""
