@@ -57,11 +57,14 @@ def signed_bytes(capability: Capability) -> bytes:
 
 
 class CapabilityIssuer:
-    """Mints under one issuer id; the counter makes each nonce unique within it."""
+    """Mints under one issuer id; the counter makes each nonce unique within it.
 
-    def __init__(self, signer: Signer) -> None:
+    Where a key outlives its process, every life must begin above all nonces of earlier ones.
+    """
+
+    def __init__(self, signer: Signer, first_nonce: int = 0) -> None:
         self._signer = signer
-        self._num_minted = 0
+        self._last_nonce = first_nonce
 
     @property
     def issuer(self) -> str:
@@ -70,7 +73,7 @@ class CapabilityIssuer:
 
     def mint(self, access: Access, *, now_us: int, ttl_us: int) -> SignedCapability:
         """The right to exactly this access, once."""
-        self._num_minted += 1
+        self._last_nonce += 1
         capability = Capability(
             issuer=self._signer.issuer,
             fence=access.fence,
@@ -81,7 +84,7 @@ class CapabilityIssuer:
             abi_digest=access.abi_digest,
             issued_us=now_us,
             ttl_us=ttl_us,
-            nonce=self._num_minted,
+            nonce=self._last_nonce,
         )
         signature = self._signer.sign(signed_bytes(capability))
         return SignedCapability(capability=capability, signature=signature)

@@ -46,6 +46,11 @@ def test_a_ticket_reads_back_with_everything_that_it_binds():
     assert capability.ttl_us == 500_000
 
 
+def test_a_gateway_that_restarts_mints_no_nonce_again():
+    nonces = [read_ticket(mint(), VERIFIER).capability.capability.nonce for _ in range(3)]
+    assert len(set(nonces)) == 3  # each from an issuer of its own, with the same key
+
+
 @pytest.mark.parametrize(
     ("text", "word"),
     [

@@ -8,6 +8,7 @@ fixed by the destination's grant, which the source checks against it and then sp
 
 import base64
 import binascii
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -67,7 +68,9 @@ class TicketIssuer:
 
     def __init__(self, signer: Signer) -> None:
         self._signer = signer
-        self._capabilities = CapabilityIssuer(signer)
+        # The key outlives the gateway, and its nonces must not come again: no life mints more than
+        # one a microsecond.
+        self._capabilities = CapabilityIssuer(signer, first_nonce=time.time_ns() // 1000)
 
     def mint(
         self,
