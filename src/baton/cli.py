@@ -265,14 +265,25 @@ def chaos(
     pairs: Annotated[int, typer.Option(help="workers of each role")] = 2,
     json_out: Annotated[Path | None, typer.Option("--json", help="write the result here")] = None,
     data_plane: PlaneOption = None,
+    engine: EngineOption = None,
+    connector: ConnectorOption = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
 ) -> None:
     """Inject faults into a real deployment under load and judge every answer; exit 1 if wrong."""
     from baton.bench.chaos.command import chaos_command
 
-    loaded = _load(config, overrides, model, data_plane=data_plane)
+    chosen = vllm_overrides(overrides, engine, connector)
+    loaded = _load(config, chosen, model, data_plane=data_plane)
     check_writable(json_out)
+    if loaded.cluster.engine == "vllm":
+        from baton.bench.vllm.chaos import chaos_vllm
+
+        raise typer.Exit(
+            chaos_vllm(
+                loaded, _console, minutes=minutes, seed=seed, only=only or [], json_out=json_out
+            )
+        )
     code = chaos_command(
         loaded,
         _console,
