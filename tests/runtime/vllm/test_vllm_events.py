@@ -12,6 +12,7 @@ from tests.runtime.vllm.faulty_vllm import FaultyVllm, running, tokens_of
 from tests.runtime.vllm.front import ask, config_of, get, until
 
 from baton.core.cache import Tier
+from baton.nodes.rates import Ratio
 from baton.runtime.vllm.event_reader import EventReader
 from baton.runtime.vllm.events import (
     BlockRemoved,
@@ -208,6 +209,8 @@ async def test_prompts_go_where_their_prefix_is(policy):
         async with open_vllm_front(msgspec.structs.replace(config, vllm=vllm)) as front:
             await wait_complete(front, 10.0)
             await until(lambda: not front.backend.servers.unproven())
+            for server in front.backend.servers:
+                server.prefill_us = Ratio(100.0, 1e12)  # what a laden machine measures is not asked
             texts = ["the first long prompt of some words", "another one, which shares nothing"]
             for text, publisher in zip(texts, publishers, strict=True):
                 await publisher.tell(held(text))

@@ -112,10 +112,10 @@ def _caching(size: int, prompts: _Prompts) -> list[VllmCase]:
 _SHAPES = (
     VllmCase(
         name="n",
-        about="several outputs of several prompts, greedy and with seeds",
+        about="several prompts, and several outputs with seeds",
         rounds=(
             (
-                {**_PLAIN, "prompt": [text_of(30, 1), text_of(45, 2)], "n": 2, **_STREAM},
+                {**_PLAIN, "prompt": [text_of(30, 1), text_of(45, 2)], **_STREAM},
                 {**_PLAIN, "prompt": text_of(50, 3), "n": 3, "temperature": 0.7, "seed": 5},
             ),
         ),

@@ -57,6 +57,8 @@ def unsplittable(body: Mapping[str, Any]) -> str:
     for name in ("use_beam_search", "prompt_embeds", "echo"):
         if body.get(name):
             return name
+    if body.get("n") not in (None, 1) and body.get("temperature") == 0:
+        return "greedy_n"  # vLLM refuses it, and says why
     return "prompt_logprobs" if body.get("prompt_logprobs") is not None else ""
 
 
