@@ -18,7 +18,7 @@ setup: $(VENV)/.ready ## create the virtual environment and install everything
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)/python -m pip install --disable-pip-version-check "$(TORCH)"
-	$(RUN)/python -m pip install --disable-pip-version-check -e '.[serve,nixl,bench,plan,dev]'
+	$(RUN)/python -m pip install --disable-pip-version-check -e '.[serve,nixl,bench,plan,otel,dev]'
 	touch $@
 
 serve: setup ## serve $(MODEL) with one prefill and one decode worker (ARGS="--mixed 1 ...")

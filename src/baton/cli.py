@@ -46,6 +46,7 @@ _EXTRA_OF = {
     "plotly": "bench",
     "pyarrow": "plan",
     "yaml": "plan",
+    "opentelemetry": "otel",
     "kubernetes_validate": "plan",
 }
 """Which extra installs what is missing; all else is of `serve`."""

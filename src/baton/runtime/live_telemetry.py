@@ -1,15 +1,21 @@
 """The gateway's side of live traces: one stream of events, folded into history and metrics."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from baton.config import BatonConfig
 from baton.core.effects import Trace
 from baton.core.messages import Traced
+from baton.errors import ConfigError
 from baton.nodes.context import ROUTER
 from baton.runtime.clock import now_us
-from baton.telemetry.live.history import Recent, TraceHistory
+from baton.telemetry.live.history import SETTLE_US, Recent, TraceHistory
 from baton.telemetry.live.story_metrics import StoryMetrics
 from baton.telemetry.trace.event import TraceEvent
+
+if TYPE_CHECKING:
+    from baton.runtime.otel import SpanExport
 
 _SAME_HOST_US = 60_000_000
 """Clocks that differ by less are taken for one: another host was started at another time."""
@@ -26,9 +32,18 @@ class LiveTelemetry:
             tpot_slo_us=config.router.tpot_slo_ms * 1000,
         )
         self._offsets_us: dict[tuple[str, int], int] = {}
+        self._export = _open_export(config)
 
     def _told(self, recent: Recent) -> None:
         self.metrics.tell(recent.story)
+        if self._export is not None:
+            self._export.export(recent)
+
+    def close(self) -> None:
+        """Tell of everybody who has ended, and send the last spans."""
+        self.history.settle(now_us() + SETTLE_US)
+        if self._export is not None:
+            self._export.close()
 
     def record(self, trace: Trace, at_us: int) -> None:
         """Take one event of this process."""
@@ -80,3 +95,22 @@ class LiveTelemetry:
     def lines(self) -> bytes:
         """The kept events as lines of a trace, for `baton trace URL`."""
         return msgspec.json.Encoder().encode_lines(self.settled().history.events())
+
+
+def _open_export(config: BatonConfig) -> "SpanExport | None":
+    """OpenTelemetry is imported by those alone who ask for it."""
+    endpoint = config.telemetry.otlp_endpoint
+    if not endpoint:
+        return None
+    if not config.telemetry.live:
+        raise ConfigError(
+            f"telemetry.otlp_endpoint is {endpoint} and telemetry.live is false: spans are made of "
+            "live events; set telemetry.live=true, or leave the endpoint out"
+        )
+    if not endpoint.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"telemetry.otlp_endpoint is {endpoint!r}; write it like http://127.0.0.1:4318"
+        )
+    from baton.runtime.otel import SpanExport
+
+    return SpanExport(endpoint, config.model.name)

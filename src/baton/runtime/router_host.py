@@ -333,4 +333,5 @@ class RouterHost:
         await asyncio.gather(self._receiving, return_exceptions=True)
         self._channel.close()
         self.descriptors.close()
+        self.live.close()
         self.trace.close()

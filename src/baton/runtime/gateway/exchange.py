@@ -10,6 +10,8 @@ from typing import Any
 from baton.config import GatewayConfig
 from baton.errors import RequestRejected
 from baton.runtime.gateway.errors import error_json, retry_after
+from baton.runtime.gateway.trace_context import read_traceparent, traceparent
+from baton.telemetry.live.spans import span_id_of, trace_id_of
 
 Scope = MutableMapping[str, Any]
 AsgiMessage = MutableMapping[str, Any]
@@ -54,6 +56,7 @@ class Exchange:
         """When the write now in progress began; 0.0 between writes."""
         self._send = send
         self.client_request_id = _clean_id(self.header(b"x-request-id"))
+        self.trace_context = read_traceparent(self.header(b"traceparent"))
 
     @property
     def method(self) -> str:
@@ -175,9 +178,17 @@ class Exchange:
             {
                 "type": "http.response.start",
                 "status": status,
-                "headers": [*headers, (b"x-request-id", public.encode())],
+                "headers": [*headers, (b"x-request-id", public.encode()), *self._trace_headers()],
             }
         )
+
+    def _trace_headers(self) -> Headers:
+        """Which span of which trace served this, once the router knows it."""
+        if not self.output_ids:
+            return []
+        first, context = self.output_ids[0], self.trace_context
+        trace_id = int(context.trace_id, 16) if context.trace_id else trace_id_of(first)
+        return [(b"traceparent", traceparent(trace_id, span_id_of(first)))]
 
     async def _drain_input(self) -> None:
         nbytes = 0

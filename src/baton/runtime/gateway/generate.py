@@ -123,6 +123,11 @@ class Generation:
         for choice in self._choices:
             waited_us = max(0, now_us() - choice.request.arrival_us)
             data: dict[str, int | float | str] = {"waited_us": waited_us}
+            data["operation"] = "chat" if self._chat else "text_completion"
+            context = self._exchange.trace_context
+            if context.trace_id:
+                data["trace_id"] = context.trace_id
+                data["parent_span_id"] = context.parent_span_id
             if self._exchange.client_request_id:
                 data["client_request_id"] = self._exchange.client_request_id
             self._observe("received", choice, data)
