@@ -69,7 +69,7 @@ def worker_counter(deployment: Deployment, name: str) -> int:
 async def provoke(deployment: Deployment, client: httpx.AsyncClient) -> None:
     """Serve, revoke in the middle, and sign something that every worker must refuse."""
     router, rights = deployment.router, deployment.router.node.context.rights
-    rights._issuer._num_minted = FIRST_NONCE
+    rights._issuer._last_nonce = FIRST_NONCE
     calm = [await ask(client, number, "calm") for number in range(4)]
     handoffs = worker_counter(deployment, "handoffs")
     assert handoffs > 0
@@ -135,4 +135,4 @@ async def test_rights_are_enforced_and_no_key_signature_or_nonce_is_written_anyw
     written = b"\n".join([*pages, *traces, out.encode(), err.encode()])
     assert not [secret for secret in seen.spellings() if secret in written]
     assert str(FIRST_NONCE)[:10].encode() not in written
-    assert node.context.rights._issuer._num_minted > FIRST_NONCE + 8
+    assert node.context.rights._issuer._last_nonce > FIRST_NONCE + 8
