@@ -8,7 +8,7 @@ ARGS ?=
 RUN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check smoke docs compare chaos profile race vopr explore mutants effects reproduce truth bench-handoff bench-peers bench-router bench-cache bench-sim clean
+.PHONY: help setup serve test check smoke docs compare chaos profile race vopr explore mutants effects reproduce truth bench-handoff bench-peers bench-router bench-cache bench-sim demo-page clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -85,6 +85,9 @@ bench-cache: setup ## what each caching milestone saves over turns, and when the
 
 bench-sim: setup ## the fast simulator beside Dynamo's replay and other peers (ARGS="--data DIR --dynamo-python V/bin/python")
 	$(RUN)/python -m baton.bench.sim $(ARGS)
+
+demo-page: setup ## a small deployment under load, and screenshots of its page at /dashboard (needs chromium)
+	$(RUN)/python -m baton.bench.demo_page $(ARGS)
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

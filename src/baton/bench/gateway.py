@@ -179,6 +179,12 @@ class _StubBackend:
     def traces(self) -> bytes:
         return b""
 
+    def dashboard(self) -> msgspec.Struct:
+        return _NoPool()
+
+    def dashboard_request(self, request_id: str) -> msgspec.Struct | None:
+        return None
+
     def metrics(self) -> bytes:
         return b""
 

@@ -34,6 +34,7 @@ from baton.runtime.notice import notice
 from baton.runtime.router_door import RouterDoor
 from baton.runtime.trace_log import TraceLog
 from baton.telemetry.exposition import render_metrics
+from baton.telemetry.live.feed import Detail, Feed, make_detail, make_feed
 
 _MAX_REFUSALS = 16
 """Different ones that are said to the operator; all are counted."""
@@ -150,6 +151,16 @@ class RouterHost:
         """Prometheus text of the router and the workers' last snapshots."""
         live = self.live.settled().metrics.render()
         return render_metrics(self._node, self.host_counters()) + live
+
+    def dashboard(self) -> Feed:
+        """What the page shows."""
+        live = self.live.settled()
+        return make_feed(self._node, live.history, live.metrics, now_us())
+
+    def dashboard_request(self, request_id: str) -> Detail | None:
+        """The page of one request that is still kept."""
+        recent = self.live.settled().history.find(request_id)
+        return make_detail(recent.story, recent.events, now_us()) if recent else None
 
     def traces(self) -> bytes:
         """Events of the last requests, as lines."""

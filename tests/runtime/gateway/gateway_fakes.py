@@ -185,6 +185,12 @@ class ScriptedBackend:
     def traces(self) -> bytes:
         return b""
 
+    def dashboard(self) -> msgspec.Struct:
+        return Pool(generation=self.generation)
+
+    def dashboard_request(self, request_id: str) -> msgspec.Struct | None:
+        return None
+
     def metrics(self) -> bytes:
         return b"# TYPE backend_up gauge\nbackend_up 1\n"
 

@@ -9,6 +9,7 @@ from baton.config import GatewayConfig
 from baton.core.effects import Trace
 from baton.errors import RequestRejected
 from baton.runtime.gateway.backend import Backend
+from baton.runtime.gateway.dashboard import Dashboard
 from baton.runtime.gateway.drain import drain_worker
 from baton.runtime.gateway.edge import HttpEdge, require_json, unsupported_media_type
 from baton.runtime.gateway.exchange import LINES, TEXT, Exchange
@@ -33,6 +34,7 @@ class GatewayApp(HttpEdge):
     ) -> None:
         super().__init__(model_name)
         self._backend = backend
+        self._dashboard = Dashboard(backend)
         self._tokenizer = tokenizer
         self._config = config
         self._tenants = Tenants(config)
@@ -47,6 +49,9 @@ class GatewayApp(HttpEdge):
             "/ready": ("GET", self._ready),
             "/metrics": ("GET", self._metrics_text),
             "/traces": ("GET", self._traces),
+            "/dashboard": ("GET", self._dashboard.page),
+            "/dashboard/feed": ("GET", self._dashboard.feed),
+            "/dashboard/request": ("GET", self._dashboard.request),
             "/cache": ("GET", self._cache),
             "/cache/clear": ("POST", self._clear_cache),
             "/workers/drain": ("POST", self._drain_worker),

@@ -68,6 +68,14 @@ class Backend(Protocol):
         """Trace events of the last requests as lines of JSON; may be empty."""
         ...
 
+    def dashboard(self) -> Struct:
+        """What the page at /dashboard shows."""
+        ...
+
+    def dashboard_request(self, request_id: str) -> Struct | None:
+        """Everything that is kept of one request; None if it is not."""
+        ...
+
     def metrics(self) -> bytes:
         """Further Prometheus text; may be empty."""
         ...

@@ -83,6 +83,11 @@ class StoryMetrics:
         for clock, is_met in zip(_CLOCKS, (ttft, tpot, ttft and tpot), strict=True):
             self._met[cell, clock] += is_met
 
+    @property
+    def targets_us(self) -> tuple[int, int]:
+        """The targets of both clocks; 0 is none."""
+        return self._ttft_slo_us, self._tpot_slo_us
+
     # -- show ----------------------------------------------------------------------------------
 
     def attainment(self) -> dict[str, dict[str, float]]:

@@ -8,7 +8,7 @@ _WHY = {
     Phase.RETRY: "attempts failed before this one",
     Phase.FETCH: "a cached prefix was copied to the prefill worker first",
     Phase.WAIT: "no pair of workers had room, so the request waited at the router",
-    Phase.ROUTE: "reserving storage at the decode worker took long: it answers between its steps",
+    Phase.ROUTE: "reservation and grant took long: two round trips of busy router and workers",
     Phase.QUEUE: "the prompt waited behind others at its prefill worker: more prefill would help",
     Phase.PREFILL: "computing the prompt took the time: only a faster or less shared engine helps",
     Phase.TRANSFER: "K/V was still moving when the prompt was done: the link bounds it",
@@ -58,7 +58,8 @@ def _because(story: Story, phase: Phase) -> str:
         return f"{len(story.failures)} failed before this one, last: {story.failures[-1]}"
     if phase is Phase.PREFILL and story.num_tokens:
         computed = story.num_tokens - story.cached_tokens
-        return f"{text} ({computed} of {story.num_tokens} rows computed, the others cached)"
+        cached = f", {story.cached_tokens} were cached" if story.cached_tokens else ""
+        return f"{text} ({computed} rows computed{cached})"
     if phase is Phase.TRANSFER and story.ledger.logical_nbytes:
         return f"{text} ({story.ledger.physical_nbytes / 1e6:.1f} MB moved)"
     return text

@@ -41,6 +41,8 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[str, ...] = ()
     """Why each failed attempt failed, and what followed."""
     num_preemptions: int = 0
+    first_token_us: int = 0
+    """When the router had it; the client may have been given it after further ones were there."""
     ended_us: int = 0
     trace_id: str = ""
     client_request_id: str = ""
@@ -58,10 +60,10 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tpot_us(self) -> float:
-        """Mean time of each further token; 0 where there is none."""
-        if not self.ttft_us or self.num_output_tokens < 2:
+        """Mean time of each further token, both ends taken at the router; 0 where there is none."""
+        if not self.ttft_us or not self.ended_us or self.num_output_tokens < 2:
             return 0.0
-        return (self.total_us - self.ttft_us) / (self.num_output_tokens - 1)
+        return max(0, self.ended_us - self.first_token_us) / (self.num_output_tokens - 1)
 
 
 def is_request(events: Sequence[TraceEvent]) -> bool:
@@ -114,6 +116,8 @@ def _of_router(event: TraceEvent, found: dict[str, Any]) -> None:
             found["policy"], found["route_reason"] = event.text("policy"), event.text("reason")
         case "rejected" | "attempt_failed" | "cancel":
             found["reason"] = event.text("reason")
+        case "first_token":
+            found["first_token_us"] = event.at_us
         case "ended":
             found["state"], found["ended_us"] = event.text("state").lower(), event.at_us
 
