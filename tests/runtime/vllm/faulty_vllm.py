@@ -94,7 +94,10 @@ class FaultyVllm:
             self.running -= 1
 
     def _fault(self, leg):
-        return self.fault if self.fault_leg in ("", leg) else ""
+        fault = self.fault if self.fault_leg in ("", leg) else ""
+        if fault.endswith(" once"):
+            self.fault = ""
+        return fault.removesuffix(" once")
 
     async def _serve(self, request, body, leg, params, fault):
         if fault == "hang":
