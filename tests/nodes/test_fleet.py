@@ -28,7 +28,7 @@ DIFFERENCES = {
     "dtype": {"model": model(dtype="bfloat16")},
     "deterministic mode": {"model": model(deterministic=False)},
     "attention backend": {"model": model(attention_backend="PlainForward/torch")},
-    "version of torch": {"versions": {"torch": "2.12.0"}},
+    "version of torch": {"versions": (("torch", "2.12.0"),)},
 }
 
 

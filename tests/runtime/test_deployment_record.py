@@ -67,10 +67,10 @@ def test_addresses_and_lives_are_not_of_the_manifest():
 
 
 def test_another_release_is_refused_by_name():
-    expected = manifest(versions={"torch": "2.13.0"})
+    expected = manifest(versions=(("torch", "2.13.0"),))
     check_manifest(expected, expected)
     with pytest.raises(ConfigError, match=r'versions\.torch is "2\.14\.0" and must be "2\.13\.0"'):
-        check_manifest(expected, manifest(versions={"torch": "2.14.0"}))
+        check_manifest(expected, manifest(versions=(("torch", "2.14.0"),)))
 
 
 def test_files_that_are_no_manifest_are_refused_by_what_is_wrong(tmp_path):

@@ -83,5 +83,5 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The data plane's own descriptor of this worker's registered memory."""
     control_key: bytes = b""
     """Public CURVE key (Z85) of this life on the control channel; empty within one host."""
-    versions: dict[str, str] = {}
-    """Distributions, by name, whose release can change a bit that this worker computes."""
+    versions: tuple[tuple[str, str], ...] = ()
+    """Distributions and their releases, which can change a bit that this worker computes."""

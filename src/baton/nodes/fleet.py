@@ -160,7 +160,7 @@ class Fleet:
             ("end-of-text tokens", mine.eos_token_ids, theirs.eos_token_ids),
             ("deterministic mode", mine.deterministic, theirs.deterministic),
             ("attention backend", mine.attention_backend, theirs.attention_backend),
-            *_version_fields(reference.versions, info.versions),
+            *_version_fields(dict(reference.versions), dict(info.versions)),
         ):
             if ours != got:
                 return (

@@ -126,7 +126,7 @@ def _manifest(config: BatonConfig, infos: list[WorkerInfo]) -> DeploymentManifes
         protocol=COMPATIBILITY.decode(),
         versions={
             "python": platform.python_version(),
-            **infos[0].versions,
+            **dict(infos[0].versions),
             **versions_of(CARRYING),
         },
     )

@@ -199,7 +199,7 @@ class WorkerHost:
             max_num_seqs=self._spec.config.worker.max_admitted,
             region=msgspec.msgpack.encode(self._region),
             control_key=self._spec.control_keys.public if self._spec.control_keys else b"",
-            versions=versions_of(COMPUTING),
+            versions=tuple(versions_of(COMPUTING).items()),
         )
 
     # -- events --------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ import msgspec
 from baton.bench.network.namespaces import Namespace, cable
 from baton.bench.network.raw import RawSide, raw_destination
 from baton.bench.payload import MIB, PayloadSource, payload_destination
-from baton.config import BatonConfig, ClusterConfig, TransferConfig
+from baton.config import BatonConfig, TransferConfig
+from baton.core.cluster_settings import ClusterConfig
 from baton.errors import BatonError
 from baton.runtime.dataplane.nixl import require_nixl
 
