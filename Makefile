@@ -8,7 +8,7 @@ ARGS ?=
 RUN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check smoke docs compare chaos profile race vopr explore mutants effects reproduce truth bench-handoff bench-peers bench-router bench-cache bench-sim demo-page clean
+.PHONY: help setup serve test check smoke docs compare chaos profile race vopr explore mutants effects reproduce truth bench-handoff bench-peers bench-router bench-cache bench-sim demo-page demo-ray clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -88,6 +88,9 @@ bench-sim: setup ## the fast simulator beside Dynamo's replay and other peers (A
 
 demo-page: setup ## a small deployment under load, and screenshots of its page at /dashboard (needs chromium)
 	$(RUN)/python -m baton.bench.demo_page $(ARGS)
+demo-ray: setup ## two Ray nodes here: a deployment across them, a worker and a node killed, a drain (needs root)
+	@$(RUN)/python -c 'import ray' 2>/dev/null || $(RUN)/python -m pip install --disable-pip-version-check -e '.[ray]'
+	$(RUN)/python -m baton.bench.ray $(ARGS)
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
