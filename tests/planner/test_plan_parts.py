@@ -19,10 +19,19 @@ def test_parts_cover_the_cluster_but_for_less_than_one(num_nodes, gpus_per_node)
     size = parts.space.cluster.num_gpus
     assert parts.num * size + parts.num_left == where.cluster.num_gpus
     assert parts.num_left < size and size <= max(MOST_GPUS, gpus_per_node)
-    assert (parts.num == 1) == (parts.warning == "") == (parts.space is where)
+    is_whole = parts.num == 1 and not parts.num_left
+    assert is_whole == (parts.warning == "") == (parts.space is where)
+    if parts.num_left:
+        assert f"{parts.num_left} GPUs are left over" in parts.warning
     if parts.num > 1:
         assert f"{parts.num} equal parts of {size} GPUs" in parts.warning
         assert 2 * size > MOST_GPUS or gpus_per_node > MOST_GPUS / 2
+
+
+def test_what_makes_no_second_part_is_left_over_and_said():
+    parts = parts_of(space(num_nodes=9, gpus_per_node=8))
+    assert (parts.num, parts.num_left) == (1, 8)
+    assert parts.warning.startswith("planned as one part of 64 GPUs, 8 GPUs are left over")
 
 
 def test_a_thousand_gpus_are_twenty_five_parts_of_forty():

@@ -68,7 +68,7 @@ async def test_a_worker_that_printed_a_long_line_is_still_restarted(supervise):
     lost = asyncio.Queue[tuple[str, int]]()
     supervisor = supervise(
         f"head -c {3 * LINE_NBYTES_MAX} /dev/zero | tr '\\0' x; echo; exit 9",
-        lambda worker_id, epoch: lost.put_nowait((worker_id, epoch)),
+        lambda worker_id, epoch, ended: lost.put_nowait((worker_id, epoch)),
     )
     supervisor.start()
     first = supervisor.workers[0].worker_id
@@ -83,7 +83,7 @@ async def test_a_report_of_nested_arrays_is_passed_over(supervise):
     nested = "head -c 100000 /dev/zero | tr '\\0' '['"
     supervisor = supervise(
         f"printf '{{\"x\":'; {nested}; echo; exit 9",
-        lambda worker_id, epoch: lost.put_nowait(epoch),
+        lambda worker_id, epoch, ended: lost.put_nowait(epoch),
     )
     supervisor.start()
     assert await asyncio.wait_for(lost.get(), SECONDS) == 1
@@ -108,7 +108,7 @@ READY = 'echo \'{"stage":"ready","report":"exact"}\''
 )
 async def test_a_worker_that_never_comes_up_is_given_up_after_three_lives(supervise, program, said):
     lost = []
-    supervisor = supervise(program, lambda worker_id, epoch: lost.append((worker_id, epoch)))
+    supervisor = supervise(program, lambda worker_id, epoch, ended: lost.append((worker_id, epoch)))
     supervisor.start()
     reason = await asyncio.wait_for(supervisor.failure, SECONDS)
     first = reason.split()[0]
@@ -124,7 +124,7 @@ async def test_a_worker_that_was_ready_once_is_restarted_more_often(supervise, t
     once = tmp_path / "once"
     supervisor = supervise(
         f"mkdir {once} 2>/dev/null && {READY}; exit 9",
-        lambda worker_id, epoch: lost.put_nowait((worker_id, epoch)),
+        lambda worker_id, epoch, ended: lost.put_nowait((worker_id, epoch)),
     )
     del supervisor.workers[1:]
     supervisor.start()
@@ -136,7 +136,9 @@ async def test_a_worker_that_was_ready_once_is_restarted_more_often(supervise, t
 
 async def test_a_process_that_cannot_start_is_no_vain_start(supervise):
     lost = asyncio.Queue[tuple[str, int]]()
-    supervisor = supervise("exit 9", lambda worker_id, epoch: lost.put_nowait((worker_id, epoch)))
+    supervisor = supervise(
+        "exit 9", lambda worker_id, epoch, ended: lost.put_nowait((worker_id, epoch))
+    )
     Path(sys.executable).unlink()
     del supervisor.workers[1:]
     supervisor.start()
@@ -147,7 +149,7 @@ async def test_a_process_that_cannot_start_is_no_vain_start(supervise):
 
 
 async def test_a_slot_that_is_not_kept_any_more_fails_the_deployment(supervise):
-    def bug(worker_id: str, epoch: int) -> None:
+    def bug(worker_id: str, epoch: int, ended: bool) -> None:
         raise KeyError(worker_id)
 
     supervisor = supervise("exit 9", bug)

@@ -22,10 +22,12 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def warning(self) -> str:
         """What is left out of the search; "" for a cluster that is searched as one."""
-        if self.num == 1:
+        if self.num == 1 and not self.num_left:
             return ""
         gpus = self.space.cluster.num_gpus
         left = f", {self.num_left} GPUs are left over" if self.num_left else ""
+        if self.num == 1:
+            return f"planned as one part of {gpus} GPUs{left}; more than {MOST_GPUS} share no queue"
         return (
             f"planned as {self.num} equal parts of {gpus} GPUs, each with its own queue{left}; one "
             f"queue over all of them would serve no less, and was not searched (--gpus {gpus} is "
