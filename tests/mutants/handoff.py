@@ -457,8 +457,8 @@ _REPEATS = (
     Mutant(
         name="abort-not-repeated",
         file="nodes/destination_aborts.py",
-        line="elif context.now_us >= transfer.next_retry_us:",
-        planted="elif False:",
+        line="if self._context.now_us >= transfer.next_retry_us:",
+        planted="if False:",
         why="A lost AbortTransfer leaves the blocks in quarantine for a whole lease.",
         killer=ByTests(
             (

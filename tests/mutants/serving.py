@@ -215,8 +215,8 @@ _ATTEMPTS = (
     Mutant(
         name="peer-death-not-told",
         file="nodes/router.py",
-        line="self.context.send(worker_id, messages.PeerDown(worker_id=peer_id, epoch=epoch))",
-        planted="pass",
+        line="for peer_id, epoch in believed.items():",
+        planted="for peer_id, epoch in ():",
         why="A worker that missed the word of a death waits for the dead.",
         killer=ByTests(
             ("tests/nodes/test_repairs.py::test_a_lost_word_of_a_death_ends_the_quarantine_later",)
@@ -232,10 +232,10 @@ _ATTEMPTS = (
     ),
     Mutant(
         name="older-life-of-a-peer",
-        file="nodes/worker.py",
-        line="if info.worker_id == self.context.worker_id or "
+        file="nodes/peers.py",
+        line="if info.worker_id == self._context.worker_id or "
         "(known and known.epoch >= info.epoch):",
-        planted="if info.worker_id == self.context.worker_id:",
+        planted="if info.worker_id == self._context.worker_id:",
         why="A late word of an old life replaces a newer one.",
         killer=ByTests(
             (
