@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import uvloop
@@ -61,11 +60,16 @@ class NotingBackend:
         self._router = router
         self.passed: dict[str, Passed] = {}
         self.cancel = router.cancel
+        self.observe = router.observe
         self.ready = router.ready
         self.status = router.status
+        self.deployment = router.deployment
         self.cache = router.cache
         self.clear_cache = router.clear_cache
         self.drain_worker = router.drain_worker
+        self.traces = router.traces
+        self.dashboard = router.dashboard
+        self.dashboard_request = router.dashboard_request
         self.metrics = router.metrics
 
     @property
@@ -100,7 +104,7 @@ async def _serve(order: FrontOrder) -> None:
         _say(FrontSays(passed=backend.passed))
 
 
-async def _listen(config: BatonConfig, deployment: Deployment, backend: Any) -> None:
+async def _listen(config: BatonConfig, deployment: Deployment, backend: NotingBackend) -> None:
     app = create_app(
         backend,
         Tokenizer.load(deployment.model_path),
