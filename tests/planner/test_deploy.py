@@ -16,7 +16,7 @@ from baton.core.ids import Role
 from baton.errors import ConfigError
 from baton.hardware.parallel import Parallel
 from baton.planner.deploy.blueprint import Blueprint, Pool, pack_stages
-from baton.planner.deploy.kubernetes import manifests
+from baton.planner.deploy.kubernetes import GROUP_LABEL, manifests
 from baton.planner.deploy.schemas import to_yaml, validate
 from baton.planner.deploy.target import Target
 from baton.planner.deploy.vllm import VLLM_VERSION, node_scripts, servers_of
@@ -99,6 +99,22 @@ def test_serve_loads_the_configuration_that_is_written(blueprint, target, tmp_pa
         round(target.tpot_ms),
     )
     assert all(path.exists() for path in written)
+
+
+def test_the_nodes_of_a_plan_are_those_of_the_configuration(tmp_path):
+    blueprint = split(prefill=(4, 2, 1), decode=(2, 4, 1))
+    files = deployment_files(blueprint, CPU)
+    (tmp_path / "baton.toml").write_text(files["baton.toml"])
+    config = load_config(tmp_path / "baton.toml")
+    assert config.cluster.nodes == (0, 0, 1, 1, 1, 1)
+    assert config.transfer.data_plane == "nixl"
+    assert "--cluster ray://auto" in files["README.md"]
+    assert "kvbaton[serve,nixl]" in files["kubernetes.yaml"]
+    alone = deployment_files(split(prefill=(2, 1, 1), decode=(2, 1, 1)), CPU)
+    (tmp_path / "baton.toml").write_text(alone["baton.toml"])
+    config = load_config(tmp_path / "baton.toml")
+    assert (config.cluster.nodes, config.transfer.data_plane) == ((), "shm")
+    assert "ray" not in alone["README.md"] and "nixl" not in alone["kubernetes.yaml"]
 
 
 def test_a_configuration_that_baton_cannot_run_says_so():
@@ -204,6 +220,25 @@ def test_every_pod_has_the_gpus_of_its_stages_and_the_proxy_knows_all():
     for url in urls:
         pod, service = url.removeprefix("http://").partition(":")[0].split(".")
         assert service in services and pod == f"{service}-0"
+
+
+def test_pods_share_the_nodes_that_workers_share_in_the_plan():
+    blueprint = split(prefill=(4, 2, 1), decode=(2, 4, 1))
+    sets = [one for one in manifests(blueprint, GPU) if one["kind"] == "StatefulSet"]
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    groups = []
+    for one in sets:
+        template = one["spec"]["template"]
+        group = template["metadata"]["labels"][GROUP_LABEL]
+        affinity = template["spec"]["affinity"]
+        (beside,), (apart,) = (affinity[kind][required] for kind in affinity)
+        assert beside["labelSelector"] == {"matchLabels": {GROUP_LABEL: group}}
+        assert apart["labelSelector"]["matchExpressions"][1]["values"] == [group]
+        assert {beside["topologyKey"], apart["topologyKey"]} == {"kubernetes.io/hostname"}
+        groups.append(group[-1])
+    assert groups == ["0", "0", "1", "1", "1", "1"]
+    alone = [one for one in manifests(colocated(), GPU) if one["kind"] == "StatefulSet"]
+    assert all("affinity" not in one["spec"]["template"]["spec"] for one in alone)
 
 
 def test_an_invalid_object_is_named_with_its_field():

@@ -35,11 +35,23 @@ def baton_config(blueprint: Blueprint, target: Target) -> BatonConfig:
         "router.ttft_slo_ms": max(_MS, round(target.ttft_ms)),
         "router.tpot_slo_ms": max(_MS, round(target.tpot_ms)),
     }
+    nodes = _nodes(blueprint)
+    if len(set(nodes)) > 1:
+        values |= {"cluster.nodes": nodes, "transfer.data_plane": "nixl"}
     if last.block_size != first.block_size:
         values["cluster.decode_block_size"] = last.block_size
     if last.kv_tokens != first.kv_tokens:
         values["cluster.decode_kv_nbytes"] = last.kv_tokens * target.token_nbytes
     return load_config(None, [f"{key}={_toml(value)}" for key, value in values.items()])
+
+
+def _nodes(blueprint: Blueprint) -> list[int]:
+    """Of each worker in start order the node of its first stage."""
+    return [
+        blueprint.stages_of(at, worker)[0].node
+        for at, pool in enumerate(blueprint.pools)
+        for worker in range(pool.num_workers)
+    ]
 
 
 def baton_toml(blueprint: Blueprint, target: Target) -> str:
@@ -52,6 +64,11 @@ def baton_toml(blueprint: Blueprint, target: Target) -> str:
             f"# The plan's workers have up to {widest} GPUs each; one of Baton's workers drives",
             "# one device. Counts and bounds below are the plan's: run it with the vLLM files,",
             "# or on devices that hold a whole model.",
+        ]
+    if len(set(_nodes(blueprint))) > 1:
+        lines += [
+            "# The workers stand on several nodes: `baton serve --config ... --cluster ray://auto`",
+            "# places them as cluster.nodes says.",
         ]
     printed = ""
     for section, name, value, _ in knobs_of(baton_config(blueprint, target)):

@@ -1,6 +1,7 @@
 """A blueprint as Kubernetes objects: vLLM servers and their proxy, or Baton in one pod."""
 
 import shlex
+from collections import Counter
 from importlib import resources
 from typing import Any
 
@@ -23,6 +24,8 @@ Manifest = dict[str, Any]
 VLLM_IMAGE = f"vllm/vllm-openai:v{VLLM_VERSION}"
 PYTHON_IMAGE = "python:3.11-slim"
 BATON_PORT = 8000
+GROUP_LABEL = "baton/plan-node"
+"""Workers with one value of it share a node, as the plan has it."""
 START_ATTEMPTS = 360
 """Of 10 s: weights of hundreds of gigabytes take their time to load."""
 
@@ -36,9 +39,13 @@ def manifests(blueprint: Blueprint, target: Target) -> list[Manifest]:
         _config_map(proxy, target, {"proxy.py": proxy_source()}),
     ]
     urls = []
-    for server in servers_of(blueprint):
+    servers = servers_of(blueprint)
+    shared = Counter(server.nodes[0] for server in servers if len(server.nodes) == 1)
+    for server in servers:
         name = f"{target.name}-{server.name}"
-        found += [_headless(name, target), _server(name, server, target)]
+        is_shared = len(server.nodes) == 1 and shared[server.nodes[0]] > 1
+        group = f"{target.name}-node-{server.nodes[0]}" if is_shared else ""
+        found += [_headless(name, target), _server(name, server, target, group)]
         urls += [f"--{server.pool.role}", f"http://{name}-0.{name}:{HTTP_PORT}"]
     command = ["python3", "/etc/proxy/proxy.py", "--host", "0.0.0.0", "--port", str(PROXY_PORT)]
     found.append(
@@ -55,8 +62,11 @@ def proxy_source() -> str:
     return (resources.files("baton.planner.deploy") / "proxy.py").read_text(encoding="utf-8")
 
 
-def _server(name: str, server: Server, target: Target) -> Manifest:
-    """One worker: a pod on each node that it spans, the first of which answers."""
+def _server(name: str, server: Server, target: Target, group: str) -> Manifest:
+    """One worker: a pod on each node that it spans, the first of which answers.
+
+    Workers of one `group` share a node of the plan; "" leaves the node to the scheduler.
+    """
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -67,8 +77,11 @@ def _server(name: str, server: Server, target: Target) -> Manifest:
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": {"app": name}},
             "template": {
-                "metadata": {"labels": _labels(name, target)},
+                "metadata": {
+                    "labels": _labels(name, target) | ({GROUP_LABEL: group} if group else {})
+                },
                 "spec": {
+                    **(_beside(group) if group else {}),
                     "containers": [_container(name, server, target)],
                     "volumes": [
                         {"name": "shm", "emptyDir": {"medium": "Memory"}},
@@ -77,6 +90,29 @@ def _server(name: str, server: Server, target: Target) -> Manifest:
                 },
             },
         },
+    }
+
+
+def _beside(group: str) -> Manifest:
+    """On the node of the others of the group, and on none that holds another group.
+
+    The first pod of a group matches itself, so it may stand anywhere.
+    """
+    where = {"topologyKey": "kubernetes.io/hostname"}
+    others = [
+        {"key": GROUP_LABEL, "operator": "Exists"},
+        {"key": GROUP_LABEL, "operator": "NotIn", "values": [group]},
+    ]
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {
+        "affinity": {
+            "podAffinity": {
+                required: [{"labelSelector": {"matchLabels": {GROUP_LABEL: group}}, **where}]
+            },
+            "podAntiAffinity": {
+                required: [{"labelSelector": {"matchExpressions": others}, **where}]
+            },
+        }
     }
 
 
@@ -139,15 +175,17 @@ def _from_field(name: str, path: str) -> Manifest:
 
 
 def _baton(blueprint: Blueprint, target: Target) -> list[Manifest]:
-    """One pod: Baton's workers share the memory of their host."""
+    """One pod, whatever nodes the plan has: over several, Ray places the workers instead."""
     name = f"{target.name}-baton"
     cores = sum(pool.num_workers for pool in blueprint.pools) + 1
     nbytes = (
         sum(pool.num_workers * pool.kv_tokens for pool in blueprint.pools) * target.token_nbytes
     )
+    several = len({stage.node for stage in blueprint.stages}) > 1
+    extras = "serve,nixl" if several else "serve"
     command = [
         *("sh", "-c"),
-        "pip install --quiet 'kvbaton[serve]' && "
+        f"pip install --quiet 'kvbaton[{extras}]' && "
         f"exec baton serve --config /etc/baton/baton.toml --host 0.0.0.0 --port {BATON_PORT}",
     ]
     resources_ = {"cpu": str(cores), "memory": f"{-(-nbytes // (1 << 20)) + 4096}Mi"}

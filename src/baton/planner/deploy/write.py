@@ -63,7 +63,9 @@ def _readme(
         gpus = ",".join(str(gpu) for gpu in stage.gpus)
         role = blueprint.pools[stage.pool].role
         lines.append(f"| {role} | {stage.worker} | {stage.stage} | node {stage.node}, GPU {gpus} |")
-    lines += ["", "- `baton.toml`: `baton serve --config baton.toml`"]
+    several = len({stage.node for stage in blueprint.stages}) > 1
+    cluster = " --cluster ray://auto` on a Ray cluster of these nodes" if several else "`"
+    lines += ["", f"- `baton.toml`: `baton serve --config baton.toml{cluster}"]
     if any(file.startswith("vllm-node") for file in files):
         lines += [
             "- `vllm-node-N.sh`: on node N, with NODE_0, NODE_1, ... set to the nodes' addresses; "

@@ -7,7 +7,8 @@ from baton.policy.worker_placement import Need
 def needs_of(config: BatonConfig) -> list[Need]:
     """One for each worker, in start order: a CPU for each engine thread, and its K/V in memory.
 
-    A worker on a CUDA device takes one GPU. The model's own memory is not known here.
+    Stages of a pipeline take turns on the cores of their worker and ask for none of their own. A
+    worker on a CUDA device takes one GPU. The model's own memory is not known here.
     """
     cluster = config.cluster
     return [
