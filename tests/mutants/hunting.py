@@ -160,7 +160,8 @@ def _run_tests(nodes: Iterable[str]) -> _Recorder:
     import pytest
 
     recorder = _Recorder()
-    quiet = ["-p", "no:cacheprovider", "-p", "no:randomly", "--tb=short", "-q"]
+    # What differs is of no interest here, and explaining it can take longer than the test.
+    quiet = ["-p", "no:cacheprovider", "-p", "no:randomly", "--assert=plain", "--tb=short", "-q"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         code = pytest.main([*quiet, *dict.fromkeys(nodes)], plugins=[recorder])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):

@@ -156,7 +156,10 @@ def test_chunks_go_from_stage_to_stage_as_the_general_remap_plans(
         strict=True,
     )
     planned_pairs = [(int(a), int(b), [(int(c), int(d), int(e))]) for a, b, c, d, e in columns]
-    assert by_stage(pairs) == by_stage(planned_pairs)
+    found, planned = by_stage(pairs), by_stage(planned_pairs)
+    # Not the two whole: a failing comparison of them would be explained for a minute.
+    assert not sorted(found.keys() ^ planned.keys())[:3]
+    assert not [(at, found[at], planned[at]) for at in found if found[at] != planned[at]][:3]
 
 
 def test_a_chunk_across_a_border_has_no_stage():
