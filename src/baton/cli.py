@@ -22,6 +22,7 @@ from baton import (
     cli_provision,
     cli_race,
     cli_simulate,
+    cli_top,
     cli_trace,
 )
 from baton.cli_common import check_writable, loop_factory
@@ -345,6 +346,7 @@ cli_profile.register(app)
 cli_provision.register(app)
 cli_race.register(app)
 cli_simulate.register(app)
+cli_top.register(app)
 cli_trace.register(app)
 
 

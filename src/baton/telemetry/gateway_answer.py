@@ -17,6 +17,10 @@ _MAX_NBYTES = 64 << 20
 T = TypeVar("T")
 
 
+class NothingThere(ConfigError):
+    """A Baton answers, and has nothing of that name."""
+
+
 class _Refusal(msgspec.Struct, frozen=True):
     message: str
 
@@ -101,5 +105,5 @@ def _refusal(url: str, path: str, error: urllib.error.HTTPError) -> BatonError:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _not_baton(url, f"{path} answers {error.code}")
     if error.code == 404:
-        return _not_baton(url, f"{path} answers 404: {text}")
+        return NothingThere(str(_not_baton(url, f"{path} answers 404: {text}")))
     return BatonError(f"{url} refuses {path}: {text}")

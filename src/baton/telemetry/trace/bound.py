@@ -17,6 +17,8 @@ _WHY = {
     Phase.ADMISSION: "decode took the published entry late",
     Phase.FIRST_TOKEN: "the token was there and reached the client late: router, gateway or socket",
 }
+_NAMES = {Phase.FIRST_TOKEN: "its delivery"}
+"""Of phases whose own name would not make a sentence."""
 
 
 def bound_of(story: Story) -> Phase | None:
@@ -33,7 +35,8 @@ def explain(story: Story) -> str:
     if phase is None or story.tiling is None:
         return f"{_ending(story)}."
     share = story.tiling.of(phase) / story.tiling.total_us
-    text = f"{_ending(story)}; {phase} took {ms(story.tiling.of(phase))} of it ({share:.0%}): "
+    name = _NAMES.get(phase, str(phase))
+    text = f"{_ending(story)}; {name} took {ms(story.tiling.of(phase))} of it ({share:.0%}): "
     return text + _because(story, phase) + "."
 
 

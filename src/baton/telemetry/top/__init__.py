@@ -1,0 +1,1 @@
+"""`baton top`: in a terminal what the page at /dashboard shows, from the same feed."""
