@@ -16,6 +16,7 @@ FACTS = SupportFacts(
     cache_order="LBHNC",
     dtype="float32",
     block_size=32,
+    num_kv_heads=2,
 )
 
 

@@ -1,5 +1,6 @@
 """Two nodes and everything between them: real bytes, virtual time, faults by name."""
 
+import itertools
 from collections import deque
 
 import numpy as np
@@ -27,6 +28,7 @@ CACHE = CacheMap(
     num_layers=LAYOUT.num_layers,
     num_blocks=16,
 )
+WHOLE = ((0, 0, CACHE.block_nbytes),)
 NBYTES = CACHE.num_layers * CACHE.layer_stride_nbytes
 TOKENS = tuple(range(70))
 """Three blocks, the last of them partly filled."""
@@ -38,7 +40,7 @@ class Side:
     def __init__(self, own, seed, facts=None):
         self.info = own
         self.key = (own.member.worker_id, own.member.epoch)
-        self.node = Node(own, SETTINGS, VERIFIER, reservation_base=seed << 40)
+        self.node = Node(own, SETTINGS, VERIFIER, itertools.count(1 + (seed << 40)))
         self.memory = np.random.default_rng(seed).integers(0, 255, NBYTES, dtype=np.uint8)
         region = NixlRegion(
             worker_id=self.key[0],
@@ -232,7 +234,7 @@ class World:
         here, there = (side, peer) if order.write else (peer, side)
         before = side.sum_of(chunk, order.local_blocks)
         for local, remote, nbytes in put_runs(
-            CACHE, CACHE, layers, order.local_blocks, order.remote_blocks
+            CACHE, CACHE, layers, order.local_blocks, order.remote_blocks, WHOLE
         ):
             source, target = (local, remote) if order.write else (remote, local)
             there.memory[target : target + nbytes] = here.memory[source : source + nbytes]

@@ -41,7 +41,8 @@ def test_a_move_of_whole_blocks_moves_exactly_them(order):
     _, other_nbytes, there = cache_map(layers_of(other))
     assert nbytes == stored.nbytes and fits(here, nbytes) and not fits(here, nbytes - 1)
     source, target = stored.reshape(-1).view(np.uint8), other_stored.reshape(-1).view(np.uint8)
-    for local, remote, size in put_runs(here, there, range(1, 3), (4, 0), (1, 2)):
+    whole = ((0, 0, here.block_nbytes),)
+    for local, remote, size in put_runs(here, there, range(1, 3), (4, 0), (1, 2), whole):
         target[remote : remote + size] = source[local : local + size]
     for layer in (1, 2):
         assert (other[layer, 1] == cache[layer, 4]).all()

@@ -41,10 +41,26 @@ def test_everything_else_is_refused_with_its_value(field, value):
         ("dtype", "bfloat16"),
         ("block_size", 64),
         ("data_plane", "shm"),
-        ("tp_size", 2),
+        ("num_kv_heads", 8),
     ],
 )
 def test_a_pair_that_differs_is_refused_with_both_values(field, value):
     defect = pairing_defect(FACTS, replace(FACTS, **{field: value}))
     assert defect.startswith(f"{field}: source {getattr(FACTS, field)!r}, destination {value!r}; ")
     assert pairing_defect(FACTS, FACTS) == ""
+
+
+def test_other_tensor_parallel_sizes_pair_where_heads_can_be_cut():
+    def pair(heads, source_tp, destination_tp, order="LBHNC"):
+        facts = replace(FACTS, num_kv_heads=heads, cache_order=order)
+        return pairing_defect(
+            replace(facts, tp_size=source_tp), replace(facts, tp_size=destination_tp)
+        )
+
+    for order in ("LBHNC", "BLHNC"):
+        for heads, source_tp, destination_tp in ((2, 1, 2), (4, 2, 4), (1, 4, 2), (2, 8, 1)):
+            assert pair(heads, source_tp, destination_tp, order) == ""
+    assert "tp_size: source 1, destination 2, with cache_order 'LBNHC'" in pair(2, 1, 2, "LBNHC")
+    assert pair(2, 2, 2, "LBNHC") == ""
+    assert pair(3, 1, 2).startswith("tp_size: 2 at the destination with 3 K/V heads; set ")
+    assert pair(3, 2, 2).startswith("tp_size: 2 at the source")

@@ -19,7 +19,7 @@ def claim_defect(context: Context, held: HeldPrompt, claim: Claim) -> str:
         return "grant_num_tokens"
     if grant.direction is not held.ticket.direction:
         return "grant_direction"
-    bad = grant_defect(grant, peer.info.layout, peer.info.num_blocks)
+    bad = grant_defect(grant, context.outward, peer.info.num_blocks)
     if bad:
         return f"grant_{bad}"
     denial = context.gate.admit(claim.capability, _access(context, held, claim), context.now_us)
@@ -38,6 +38,6 @@ def _access(context: Context, held: HeldPrompt, claim: Claim) -> Access:
         route_epoch=held.ticket.capability.capability.route_epoch,
         direction=grant.direction,
         regions=regions,
-        nbytes=grant.num_remote_blocks * layout.bytes_per_block,
+        nbytes=grant.num_remote_blocks * context.outward.bytes_per_block,
         abi_digest=abi_digest(context.info.identity, layout, context.info.layout),
     )

@@ -8,7 +8,7 @@
 from typing import Any
 
 from vllm import __version__ as vllm_version
-from vllm.distributed import get_tensor_model_parallel_rank
+from vllm.distributed import get_tensor_model_parallel_rank, get_tp_group
 from vllm.distributed.kv_transfer.kv_connector.utils import get_current_attn_backends
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
@@ -139,7 +139,7 @@ class BatonConnector(KVConnectorBase_V1):  # type: ignore[misc]
             found,
             self._settings,
             layers,
-            epoch=new_epoch(),
+            epoch=get_tp_group().broadcast_object(new_epoch()),  # a life is that of all ranks
             rank=get_tensor_model_parallel_rank(),
         )
         self._worker = WorkerSide(info, self._settings, self._keys, layers)

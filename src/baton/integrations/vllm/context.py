@@ -1,11 +1,13 @@
 """What both sides of a connector share: who it is, its rights, its peers, what it gives out."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 import msgspec
 
 from baton.core.effects import CancelIo
 from baton.core.ids import Fence
+from baton.core.layout import KVLayout
 from baton.integrations.vllm.info import ConnectorInfo
 from baton.integrations.vllm.messages import Message, Pair, Paired
 from baton.integrations.vllm.orders import Ended
@@ -38,9 +40,20 @@ class Context:
     """Shared by the two sides of one node; nothing here waits, reads a clock or moves a byte."""
 
     def __init__(
-        self, info: ConnectorInfo, settings: Settings, verifier: Verifier, reservation_base: int
+        self,
+        info: ConnectorInfo,
+        settings: Settings,
+        verifier: Verifier,
+        reservations: Iterator[int],
+        *,
+        inward: KVLayout | None = None,
+        outward: KVLayout | None = None,
     ) -> None:
         self.info = info
+        self.inward = inward or info.layout
+        """In which this leg's loads are moved, summed and sealed."""
+        self.outward = outward or info.layout
+        """The same of its holds."""
         self.settings = settings
         self.gate = CapabilityGate(verifier, max_ttl_us=1000 * settings.max_deadline_ms)
         self.fences = Directory()
@@ -49,7 +62,7 @@ class Context:
         self.counters: Counter[str] = Counter()
         self.now_us = 0
         self._outputs: list[Output] = []
-        self._next_reservation = reservation_base
+        self._reservations = reservations
 
     @property
     def key(self) -> PeerKey:
@@ -58,8 +71,7 @@ class Context:
 
     def next_reservation(self) -> int:
         """An id that no other life mints: they begin far apart."""
-        self._next_reservation += 1
-        return self._next_reservation
+        return next(self._reservations)
 
     def emit(self, output: Output) -> None:
         """Give an effect out."""

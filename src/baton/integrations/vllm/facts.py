@@ -27,6 +27,7 @@ def support_facts(
         cache_order=str(cache_config.kv_cache_layout),
         dtype=_dtype(config),
         block_size=config.cache_config.block_size,
+        num_kv_heads=config.model_config.get_total_num_kv_heads(),
         tp_size=parallel.tensor_parallel_size,
         pp_size=parallel.pipeline_parallel_size,
         prefix_caching=bool(config.cache_config.enable_prefix_caching),

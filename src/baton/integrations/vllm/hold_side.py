@@ -164,7 +164,7 @@ class HoldSide:
             self.abort(held, defect)
             return
         held.claim = claim
-        grant, layout = claim.grant, context.info.layout
+        grant, layout = claim.grant, context.outward
         held.transfer = SourceTransfer(grant, layout, held.block_ids, held.num_ready)
         held.expires_us = context.now_us + 1000 * context.settings.lease_ms
         context.tell(destination_of(claim.fence), Claimed(fence=claim.fence))
@@ -369,6 +369,10 @@ class HoldSide:
             self._context.counters["stale_messages"] += 1
             return None
         return held
+
+    def owns(self, reservation_id: int) -> bool:
+        """Whether a held prompt was claimed under that reservation."""
+        return self._by_reservation(reservation_id) is not None
 
     def _by_reservation(self, reservation_id: int) -> HeldPrompt | None:
         for held in self.holds.values():

@@ -1,6 +1,7 @@
 """What a connector says of itself: who it is, in which life, and what its cache looks like."""
 
 import msgspec
+from msgspec.structs import replace
 
 from baton.core.capability import Region
 from baton.core.layout import KVLayout, ModelIdentity
@@ -42,6 +43,11 @@ class ConnectorInfo(msgspec.Struct, frozen=True, kw_only=True):
                 num_blocks=self.num_blocks,
             ),
         )
+
+    def layout_at(self, tp_size: int) -> KVLayout:
+        """Of one rank of a server of the same model that has so many."""
+        heads = max(1, self.facts.num_kv_heads // tp_size)
+        return replace(self.layout, tp_size=tp_size, num_kv_heads=heads)
 
     @property
     def can_send(self) -> bool:

@@ -14,9 +14,9 @@ import zmq
 from zmq.utils import z85
 
 from baton.errors import ConfigError
-from baton.integrations.vllm.context import PeerKey
 from baton.integrations.vllm.info import Member
 from baton.integrations.vllm.keys import MemberKeys
+from baton.integrations.vllm.legs import RankKey
 from baton.integrations.vllm.messages import COMPATIBILITY, Envelope, Message
 
 MAX_MESSAGE_NBYTES = 16 << 20
@@ -62,7 +62,7 @@ class Link:
                 "address of this machine and .port to a free port"
             ) from error
         self._outboxes: dict[str, zmq.Socket[bytes]] = {}
-        self._ways: dict[PeerKey, tuple[zmq.Socket[bytes], bytes]] = {}
+        self._ways: dict[RankKey, tuple[zmq.Socket[bytes], bytes]] = {}
         """How each life that was heard of is answered: socket, and routing id on the inbox."""
         self.poller = zmq.Poller()
         self.poller.register(self._inbox, zmq.POLLIN)
@@ -73,7 +73,7 @@ class Link:
     def open(self, member: Member, rank: int) -> bool:
         """Open the way to a rank of a member. False when nobody listens there."""
         endpoint = member.endpoints[rank]
-        key = (member.worker_id, member.epoch)
+        key = (member.worker_id, member.epoch, rank)
         if endpoint not in self._outboxes:
             if not _is_listening(endpoint):
                 return False
@@ -89,7 +89,7 @@ class Link:
         self._ways[key] = (self._outboxes[endpoint], b"")
         return True
 
-    def shut(self, key: PeerKey) -> None:
+    def shut(self, key: RankKey) -> None:
         """Forget the way to a life that is over."""
         way = self._ways.pop(key, None)
         if way is None or way[1] or any(way[0] is other for other, _ in self._ways.values()):
@@ -100,7 +100,7 @@ class Link:
                 self.poller.unregister(outbox)
                 outbox.close(linger=0)
 
-    def send(self, key: PeerKey, envelope: Envelope) -> None:
+    def send(self, key: RankKey, envelope: Envelope) -> None:
         """Send to a life that was met; what cannot go now is dropped, and repeats repair it."""
         way = self._ways.get(key)
         if way is None:
@@ -130,7 +130,7 @@ class Link:
                     self._tell_version(routing_id)
                 envelope = self._decode(frames)
                 if envelope is not None:
-                    key = (envelope.sender_id, envelope.sender_epoch)
+                    key = rank_key(envelope)
                     if key not in self._ways or routing_id:
                         self._ways[key] = (box, routing_id)
                     received.append((envelope, routing_id))
@@ -175,6 +175,11 @@ class Link:
         self._inbox.close(linger=200)
         self._door.close(linger=0)
         self._context.term()
+
+
+def rank_key(envelope: Envelope) -> RankKey:
+    """Who sent it."""
+    return envelope.sender_id, envelope.sender_epoch, envelope.sender_rank
 
 
 def _is_listening(endpoint: str) -> bool:

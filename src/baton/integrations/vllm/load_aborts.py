@@ -6,6 +6,7 @@ from baton.integrations.vllm.context import Context, PeerKey
 from baton.integrations.vllm.loading import Loading
 from baton.integrations.vllm.messages import Decline
 from baton.integrations.vllm.orders import LoadEnded
+from baton.integrations.vllm.outputs import LegLost
 
 _MARGIN_US = 1_000_000
 
@@ -36,11 +37,11 @@ class LoadAborts:
             if mine.request_id == fence.request_id and mine.generation < fence.generation:
                 self.fail(loading, "superseded")
 
-    def on_order(self, vllm_id: str) -> None:
-        """vLLM's request is over."""
+    def on_order(self, vllm_id: str, reason: str = "request_aborted") -> None:
+        """vLLM's request is over, or another leg of it is lost."""
         for loading in list(self._loads.values()):
             if loading.order.vllm_id == vllm_id:
-                self.fail(loading, "request_aborted")
+                self.fail(loading, reason)
 
     def on_source_failed(self, loading: Loading, reason: str) -> None:
         """The source gave up; it will still say when it is quiet."""
@@ -70,6 +71,8 @@ class LoadAborts:
         if loading.abort_reason:
             return
         loading.abort_reason = reason
+        if loading.order.num_legs > 1:
+            self._context.emit(LegLost(vllm_id=loading.order.vllm_id, reason=reason))
         context, fence, transfer = self._context, loading.ticket.fence, loading.transfer
         context.counters["failed_loads"] += 1
         context.fences.fence(fence.request_id, fence.generation + 1)

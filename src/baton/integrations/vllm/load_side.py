@@ -16,7 +16,7 @@ from baton.integrations.vllm.load_aborts import LoadAborts
 from baton.integrations.vllm.loading import Loading
 from baton.integrations.vllm.messages import ClaimDenied, Claimed
 from baton.integrations.vllm.orders import Load, LoadEnded
-from baton.integrations.vllm.outputs import Meet
+from baton.integrations.vllm.outputs import Meet, Verified
 from baton.nodes.incoming import Incoming
 from baton.protocol.capability import Access
 from baton.protocol.destination import Arrival, DestinationTransfer
@@ -104,7 +104,7 @@ class LoadSide:
             route_epoch=grant.route_epoch,
             direction=grant.direction,
             regions=regions_of(*context.key, grant.block_ids),
-            nbytes=max(1, grant.num_remote_blocks) * context.info.layout.bytes_per_block,
+            nbytes=max(1, grant.num_remote_blocks) * context.inward.bytes_per_block,
             abi_digest=abi_digest(
                 context.info.identity,
                 context.info.layout,
@@ -124,7 +124,7 @@ class LoadSide:
 
     def _grant(self, loading: Loading) -> Grant:
         context, ticket, order = self._context, loading.ticket, loading.order
-        settings, layout = context.settings, context.info.layout
+        settings, layout = context.settings, context.inward
         is_push = ticket.direction is Direction.PUSH
         schedule = Schedule.LAYER if is_push else Schedule.REQUEST
         return Grant(
@@ -154,7 +154,7 @@ class LoadSide:
             output_token_ids=(),
             grant=grant,
             block_table=order.visible_blocks + order.block_ids,
-            layout=context.info.layout,
+            layout=context.inward,
             identity=context.info.identity,
             vocab_size=_MAX_TOKEN_ID,
         )
@@ -311,6 +311,22 @@ class LoadSide:
             self.aborts.fail(loading, defect)
             return
         transfer.validate()
+        order = loading.order
+        if order.num_legs > 1:  # the other source ranks' heads must be proven, too
+            leg = Verified(transfer_id=transfer.fence.transfer_id, vllm_id=order.vllm_id)
+            context.emit(leg)
+        else:
+            self._publish(loading)
+
+    def publish(self, transfer_id: str) -> None:
+        """Every leg of this load is verified."""
+        loading = self.loads.get(transfer_id)
+        if loading is not None and not loading.abort_reason:
+            self._publish(loading)
+
+    def _publish(self, loading: Loading) -> None:
+        transfer, context = loading.transfer, self._context
+        assert transfer is not None
         outcome = context.fences.publish(transfer.entry())
         if outcome is not PublishOutcome.PUBLISHED:
             self.aborts.fail(loading, f"{outcome}_publication")
@@ -374,6 +390,10 @@ class LoadSide:
             self._context.counters["stale_messages"] += 1
             return None
         return None if loading.abort_reason else loading
+
+    def owns(self, reservation_id: int) -> bool:
+        """Whether a load fills its blocks under that reservation."""
+        return self._by_reservation(reservation_id) is not None
 
     def _by_reservation(self, reservation_id: int) -> Loading | None:
         return self.aborts.by_reservation(reservation_id)

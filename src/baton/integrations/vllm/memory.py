@@ -116,16 +116,17 @@ def put_runs(
     layers: range,
     local_blocks: Sequence[int],
     remote_blocks: Sequence[int],
+    pieces: Sequence[tuple[int, int, int]],
 ) -> tuple[Run, ...]:
-    """The runs of a move between two caches of equal blocks."""
-    nbytes = local.block_nbytes
+    """The runs of a move: of every block those pieces, (offset here, offset there, bytes)."""
     return tuple(
-        (here, there, nbytes)
+        (here + own, there + other, nbytes)
         for here, there in zip(
             offsets(local, layers, local_blocks),
             offsets(remote, layers, remote_blocks),
             strict=True,
         )
+        for own, other, nbytes in pieces
     )
 
 

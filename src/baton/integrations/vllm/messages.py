@@ -142,6 +142,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     sender_id: str
     sender_epoch: int
     sender_rank: int
+    sender_tp: int = 1
+    """How many ranks its server has."""
     message: Message
 
 

@@ -1,8 +1,11 @@
 """The connector's node: orders, messages and completions in, effects out."""
 
+from collections.abc import Iterator
+
 from baton.core.capability import SignedCapability
 from baton.core.events import ChunkArrived, ChunkDigested, ChunkMoved, IoQuiesced
 from baton.core.ids import Fence
+from baton.core.layout import KVLayout
 from baton.core.messages import (
     AbortTransfer,
     ChunksReady,
@@ -55,16 +58,23 @@ from baton.protocol.signing import Verifier
 
 
 class Node:
-    """One rank's connector. Every call takes the time and returns what the host must do."""
+    """One rank's connector towards one rank of its peers.
+
+    Every call takes the time and returns what the host must do."""
 
     def __init__(
         self,
         info: ConnectorInfo,
         settings: Settings,
         verifier: Verifier,
-        reservation_base: int = 0,
+        reservations: Iterator[int],
+        *,
+        inward: KVLayout | None = None,
+        outward: KVLayout | None = None,
     ) -> None:
-        self._context = Context(info, settings, verifier, reservation_base)
+        self._context = Context(
+            info, settings, verifier, reservations, inward=inward, outward=outward
+        )
         self._verifier = verifier
         self.holds = HoldSide(self._context)
         self.loads = LoadSide(self._context)
@@ -117,6 +127,33 @@ class Node:
         give_up_us = self._context.now_us + 1000 * self._context.settings.pair_timeout_ms
         self._drops[ticket.transfer_id] = (ticket, give_up_us)
         self._context.emit(Meet(member=ticket.source))
+
+    def on_sibling_lost(self, order: Load, reason: str, now_us: int) -> list[Output]:
+        """Another leg of the same load is lost; the source of this one may not be met yet."""
+        self._context.now_us = now_us
+        self.loads.aborts.on_order(order.vllm_id, reason)
+        if order.ticket is not None and source_of(order.ticket.fence) not in self._context.peers:
+            self._drop(order.ticket)
+        return self._context.take()
+
+    def on_all_verified(self, transfer_id: str, now_us: int) -> list[Output]:
+        """Every leg of that load has passed every check."""
+        self._context.now_us = now_us
+        self.loads.publish(transfer_id)
+        return self._context.take()
+
+    def count(self, name: str) -> None:
+        """Count what came to this leg's rank and is nobody's."""
+        self._context.counters[name] += 1
+
+    def refuse(self, life: PeerKey, reason: str) -> Tell:
+        """What a peer is told that cannot be paired with, whether or not it is known."""
+        self._context.counters["refused_pairs"] += 1
+        return Tell(worker_id=life[0], epoch=life[1], message=NotPaired(reason=reason))
+
+    def owns(self, reservation_id: int) -> bool:
+        """Whether a transfer of this leg runs under that reservation."""
+        return self.holds.owns(reservation_id) or self.loads.owns(reservation_id)
 
     def on_layer(self, layer: int, now_us: int) -> list[Output]:
         """The running step has written a layer."""
@@ -209,15 +246,15 @@ class Node:
         mine, theirs = self._context.info.facts, hello.info.facts
         is_source = isinstance(hello, Pair)
         defect = pairing_defect(mine, theirs) if is_source else pairing_defect(theirs, mine)
+        if not defect and hello.info.layout != self._context.info.layout_at(theirs.tp_size):
+            defect = "layout: the two caches differ in shape; serve the same checkpoint alike"
         if not defect and hello.info.identity.digest != self._context.info.identity.digest:
             defect = (
                 f"identity: {self._context.info.identity.model!r} here and "
                 f"{hello.info.identity.model!r} there differ in content; serve the same checkpoint"
             )
         if defect and is_source:
-            self._context.counters["refused_pairs"] += 1
-            refusal = NotPaired(reason=defect)
-            self._context.emit(Tell(worker_id=sender[0], epoch=sender[1], message=refusal))
+            self._context.emit(self.refuse(sender, defect))
         elif defect:
             self.loads.on_not_joined(sender, defect)
         else:

@@ -33,6 +33,8 @@ class Load(_Order, frozen=True, kw_only=True, tag="load"):
     visible_blocks: tuple[int, ...]
     block_ids: tuple[int, ...]
     """Of the missing rows, in token order."""
+    num_legs: int = 1
+    """Source ranks that fill these blocks of this rank; each rank works it out."""
 
 
 class AbortLoad(_Order, frozen=True, kw_only=True, tag="abort_load"):

@@ -41,4 +41,20 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     ended: Ended
 
 
-Output = Tell | Meet | Join | Part | Answer | MoveChunk | DigestChunk | CancelIo
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """Every check of one leg of a load holds: it is published with the others, or not at all."""
+
+    transfer_id: str
+    vllm_id: str
+
+
+class LegLost(msgspec.Struct, frozen=True, kw_only=True):
+    """One leg of a load is being given up: the others are not wanted any more."""
+
+    vllm_id: str
+    reason: str
+
+
+Output = (
+    Tell | Meet | Join | Part | Answer | MoveChunk | DigestChunk | CancelIo | Verified | LegLost
+)

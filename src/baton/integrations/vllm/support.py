@@ -10,6 +10,8 @@ ATTENTION_BACKENDS = ("CPU_ATTN",)
 CACHE_ORDERS = ("LBHNC", "LBNHC", "BLHNC", "BLNHC")
 """vLLM's names of orders in which a block of one layer lies in one piece: layers, blocks, heads,
 slots (N), content."""
+HEAD_ORDERS = ("LBHNC", "BLHNC")
+"""Those in which each head of a block lies in one piece, so that heads can go to other ranks."""
 DTYPES = ("float32", "bfloat16", "float16")
 DIRECTIONS = ("pull", "push")
 
@@ -23,6 +25,8 @@ class SupportFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Axes of the whole cache memory, slowest first, by vLLM's letters."""
     dtype: str
     block_size: int
+    num_kv_heads: int
+    """Of the whole model, before any rank gets its share."""
     tp_size: int = 1
     pp_size: int = 1
     prefix_caching: bool = True
@@ -84,7 +88,7 @@ _EQUAL = {
     "dtype": "set the same --dtype and --kv-cache-dtype on both",
     "block_size": "set the same --block-size on both",
     "data_plane": "set the same data_plane on both",
-    "tp_size": "set the same --tensor-parallel-size on both: rank r reads from rank r",
+    "num_kv_heads": "serve the same checkpoint on both",
 }
 """What both sides must have in common, and the remedy where they have not."""
 
@@ -95,4 +99,17 @@ def pairing_defect(source: SupportFacts, destination: SupportFacts) -> str:
         ours, theirs = getattr(source, field), getattr(destination, field)
         if ours != theirs:
             return f"{field}: source {ours!r}, destination {theirs!r}; {remedy}"
+    if source.tp_size != destination.tp_size and source.cache_order not in HEAD_ORDERS:
+        return (
+            f"tp_size: source {source.tp_size!r}, destination {destination.tp_size!r}, with "
+            f"cache_order {source.cache_order!r}; use one of {HEAD_ORDERS}, where the heads of a "
+            "block lie one after the other, or set the same --tensor-parallel-size on both"
+        )
+    for side, facts in (("source", source), ("destination", destination)):
+        heads, tp_size = facts.num_kv_heads, facts.tp_size
+        if heads % tp_size and tp_size % heads:
+            return (
+                f"tp_size: {tp_size} at the {side} with {heads} K/V heads; set a "
+                "--tensor-parallel-size that divides them, or is a multiple of them"
+            )
     return ""

@@ -9,11 +9,11 @@ import msgspec
 from baton.errors import ConfigError
 from baton.integrations.vllm.info import ConnectorInfo
 from baton.integrations.vllm.keys import MemberKeys
+from baton.integrations.vllm.legs import Legs
 from baton.integrations.vllm.link import Link
 from baton.integrations.vllm.memory import BorrowedArena, LayerView, cache_map
 from baton.integrations.vllm.messages import CacheMap, Pair
-from baton.integrations.vllm.mover import Mover
-from baton.integrations.vllm.node import Node
+from baton.integrations.vllm.mover import Mover, plane_id
 from baton.integrations.vllm.orders import HoldEnded, LoadEnded, StepOrders, Stream
 from baton.integrations.vllm.process import this_process
 from baton.integrations.vllm.settings import Settings
@@ -44,11 +44,12 @@ class WorkerSide:
         self._indexes = {layer.name: index for index, layer in enumerate(layers)}
         member = info.member
         plane = NixlDataPlane(move_timeout_ms=settings.move_timeout_ms, host=settings.host)
-        arena = BorrowedArena(member.worker_id, member.epoch, address, nbytes)
+        name = plane_id(member.worker_id, info.rank)
+        arena = BorrowedArena(name, member.epoch, address, nbytes)
         hello = Pair(info=info, region=plane.register(arena), cache=cache, process=this_process())
-        node = Node(info, settings, keys.verifier(), secrets.randbits(40) << 22)
+        legs = Legs(info, settings, keys.verifier(), secrets.randbits(40) << 22)
         endpoint = member.endpoints[info.rank]
-        self._mover = Mover(node, hello, lambda: Link(endpoint, keys), plane)
+        self._mover = Mover(legs, hello, lambda: Link(endpoint, keys), plane)
         self._is_idle = False
         self._streams = False
         self._failed_blocks: set[int] = set()
