@@ -9,44 +9,41 @@ is served and its address is printed, and that is all.
 import argparse
 import asyncio
 import random
-import shutil
 from pathlib import Path
 
 import aiohttp
 
+from baton.bench.browser import BROWSERS, Page, browsing, find_browser
 from baton.config import BatonConfig, load_config
 from baton.runtime.deployment import deploy
 from baton.runtime.front import open_front
 
-_SHOT_TIMEOUT_S = 90.0
 _STREAMS = 6
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-async def shoot(browser: str, url: str, path: Path, *, dark: bool, size: str) -> None:
-    """One screenshot. Raises TimeoutError where the browser does not end."""
-    flags = [
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--hide-scrollbars",
-        f"--window-size={size}",
-        "--virtual-time-budget=3500",
-        f"--screenshot={path}",
-    ]
-    if dark:
-        flags.append("--blink-settings=preferredColorScheme=0")
-    process = await asyncio.create_subprocess_exec(
-        browser, *flags, url, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        async with asyncio.timeout(_SHOT_TIMEOUT_S):
-            await process.wait()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+async def shoot(page: Page, url: str, folder: Path) -> list[Path]:
+    """Pictures of the page, light and dark, narrow, and of the newest request's own page.
+
+    Raises TimeoutError where nothing is shown.
+    """
+    await page.open(f"{url}/dashboard", width=1360, height=1500)
+    await page.until("document.querySelectorAll('tr.req').length")
+    shots = []
+    for name, scheme, (width, height), keys in (
+        ("light.png", "light", (1360, 1500), ("j", "j")),
+        ("dark.png", "dark", (1360, 1500), ()),
+        ("narrow.png", "light", (800, 1500), ()),
+        ("request.png", "light", (1360, 1300), ("Enter",)),
+        ("request-narrow-dark.png", "dark", (800, 1300), ()),
+    ):
+        await page.resize(width, height)
+        await page.prefer(scheme)
+        await page.press(*keys)
+        if "Enter" in keys:
+            await page.until("!document.getElementById('detail').hidden")
+        await page.shoot(folder / name)
+        shots.append(folder / name)
+    return shots
 
 
 async def _ask(session: aiohttp.ClientSession, dice: random.Random) -> None:
@@ -80,13 +77,6 @@ async def drive(url: str, seconds: float) -> int:
     return num
 
 
-async def _newest(url: str) -> str:
-    async with aiohttp.ClientSession(url) as session, session.get("/dashboard/feed") as answer:
-        requests = (await answer.json())["requests"]
-    finished = [one["request_id"] for one in requests if one["state"] == "finished"]
-    return str(finished[0]) if finished else ""
-
-
 async def demo(config: BatonConfig, seconds: float, folder: Path, browser: str | None) -> int:
     """Serve, load, look; returns how many screenshots were taken."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -95,21 +85,15 @@ async def demo(config: BatonConfig, seconds: float, folder: Path, browser: str |
         open_front(config, deployment) as front,
     ):
         await deployment.wait_ready(config.cluster.start_timeout_s)
-        page = f"{front.url}/dashboard"
-        print(f"page: {page}")
+        print(f"page: {front.url}/dashboard")
         loading = asyncio.create_task(drive(front.url, seconds))
         await asyncio.sleep(min(seconds, max(3.0, seconds - 12.0)))
         shots = []
         if browser:
-            request = await _newest(front.url)
-            shots = [
-                ("light.png", page, False, "1360,1500"),
-                ("dark.png", page, True, "1360,1500"),
-                ("request.png", f"{page}#{request}", False, "1360,1300"),
-            ]
-            for name, url, dark, size in shots:
-                await shoot(browser, url, folder / name, dark=dark, size=size)
-                print(f"screenshot: {folder / name}")
+            async with browsing(browser) as page:
+                shots = await shoot(page, front.url, folder)
+            for path in shots:
+                print(f"screenshot: {path}")
         print(f"{await loading} requests")
     return len(shots)
 
@@ -131,10 +115,10 @@ def main() -> int:
         "router.tpot_slo_ms=60",
         "worker.kv_nbytes=8388608",
     ]
-    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
-    taken = asyncio.run(demo(load_config(None, settings), args.seconds, args.out_dir, browser))
+    config = load_config(None, settings)
+    taken = asyncio.run(demo(config, args.seconds, args.out_dir, find_browser()))
     if not taken:
-        print(f"no browser: none of {', '.join(_BROWSERS)} is installed")
+        print(f"no browser: none of {', '.join(BROWSERS)} is installed")
     return 0 if taken else 1
 
 

@@ -4,18 +4,18 @@ from baton.telemetry.trace.phases import PHASES, Phase
 from baton.telemetry.trace.story import Story
 
 _WHY = {
-    Phase.ARRIVAL: "the gateway was busy reading or tokenizing: a long body, or a laden event loop",
+    Phase.ARRIVAL: "the gateway was busy reading or tokenizing, a long body or a laden event loop",
     Phase.RETRY: "attempts failed before this one",
     Phase.FETCH: "a cached prefix was copied to the prefill worker first",
     Phase.WAIT: "no pair of workers had room, so the request waited at the router",
-    Phase.ROUTE: "reservation and grant took long: two round trips of busy router and workers",
-    Phase.QUEUE: "the prompt waited behind others at its prefill worker: more prefill would help",
-    Phase.PREFILL: "computing the prompt took the time: only a faster or less shared engine helps",
-    Phase.TRANSFER: "K/V was still moving when the prompt was done: the link bounds it",
+    Phase.ROUTE: "reservation and grant are two round trips, and router or workers were busy",
+    Phase.QUEUE: "the prompt waited behind others at its prefill worker, more prefill would help",
+    Phase.PREFILL: "the prompt was computed, and only a faster or less shared engine helps",
+    Phase.TRANSFER: "K/V was still moving when the prompt was done, so the link bounds it",
     Phase.VALIDATE: "the manifest and its checks came late, after every byte was there",
-    Phase.PUBLISH: "publication took the time",
+    Phase.PUBLISH: "the destination was busy between its checks and the publication",
     Phase.ADMISSION: "decode took the published entry late",
-    Phase.FIRST_TOKEN: "the token was there and reached the client late: router, gateway or socket",
+    Phase.FIRST_TOKEN: "the token was there, and router, gateway or socket gave it out late",
 }
 _NAMES = {Phase.FIRST_TOKEN: "its delivery"}
 """Of phases whose own name would not make a sentence."""
