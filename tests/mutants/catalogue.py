@@ -15,6 +15,7 @@ from tests.mutants import (
     routing,
     serving,
     tiers,
+    vllm,
 )
 from tests.mutants.mutant import Mutant, StaleMutant
 
@@ -33,6 +34,7 @@ CATALOGUE: tuple[Mutant, ...] = (
     *routing.MUTANTS,
     *serving.MUTANTS,
     *tiers.MUTANTS,
+    *vllm.MUTANTS,
 )
 
 

@@ -4,7 +4,13 @@ import pytest
 from msgspec.structs import replace
 
 from baton.core.ids import Direction
-from baton.core.messages import AbortTransfer, Seal, SourceRelease, TransferQuiesced
+from baton.core.messages import (
+    AbortTransfer,
+    Seal,
+    SourceFailed,
+    SourceRelease,
+    TransferQuiesced,
+)
 from baton.integrations.vllm.messages import Claim, Claimed
 from baton.integrations.vllm.orders import AbortHold, AbortLoad, Drop, Watch
 from tests.integrations.vllm.members import FACTS, info
@@ -40,6 +46,16 @@ def test_every_block_is_published_and_the_source_lets_go(direction):
     world.require_loaded()
     assert world.p.ended == HELD
     world.require_nothing_held()
+
+
+def test_a_prompt_is_held_until_its_load_is_published():
+    world = World()
+    world.is_parked = True
+    hand_over(world, world.ticket(PULL))  # the seal is there before the chunks
+    assert world.p.ended == [] and world.d.ended == []
+    world.let_go()
+    world.require_loaded()
+    assert world.p.ended == HELD
 
 
 @pytest.mark.parametrize("direction", [PULL, PUSH])
@@ -133,6 +149,22 @@ def test_an_aborted_request_is_quiet_before_vllm_hears_of_it(direction):
     world.run(1)
     assert world.p.ended == HELD
     world.require_nothing_held()
+
+
+def test_an_aborted_hold_is_quiet_before_vllm_hears_of_it():
+    world = World()
+    late = []
+    world.cancel = lambda side, order: late.append((side, order))
+    ticket = world.ticket(PUSH)
+    world.load(ticket)
+    world.stream(ticket, 0, 40, (3, 5))
+    world.order(world.p, AbortHold(vllm_id="p-req", reason="prefill_aborted", is_awaited=True))
+    assert world.p.ended == []  # a copy that runs may still read
+    for side, order in late:
+        World.cancel(world, side, order)
+    world.settle()
+    assert world.p.ended == HELD
+    assert world.failure() == "prefill_aborted"
 
 
 @pytest.mark.parametrize("direction", [PULL, PUSH])
@@ -290,6 +322,22 @@ def test_a_forged_right_moves_nothing_and_lets_nothing_go():
     world.require_nothing_held()
 
 
+def test_a_source_judges_the_right_for_itself():
+    world = World()
+    ticket = world.ticket(PULL)
+    world.hold(ticket)
+    claims = []
+    world.lost = lambda sender, message: isinstance(message, Claim) and not claims.append(message)
+    world.load(ticket)
+    wide = replace(ticket.capability.capability, max_nbytes=1 << 40)
+    forged = replace(claims[0], capability=replace(ticket.capability, capability=wide))
+    world.event(world.p, lambda node: node.on_message(world.d.key, forged, world.now_us))
+    world.settle()
+    assert world.failure() == "capability_signature"
+    assert world.p.ended == HELD
+    world.require_nothing_held()
+
+
 @pytest.mark.parametrize(
     ("field", "value"), [("block_size", 64), ("attention_backend", "FLASH_ATTN")]
 )
@@ -341,5 +389,22 @@ def test_strangers_change_nothing():
             world.p, lambda node, told=message: node.on_message(("evil", 1), told, world.now_us)
         )
     assert world.p.ended == [] and len(world.p.node.holds.holds) == 1
+    world.let_go()
+    world.require_loaded()
+
+
+def test_strangers_change_nothing_at_a_destination():
+    world = World()
+    world.is_parked = True
+    hand_over(world, world.ticket(PULL))
+    (loading,) = world.d.node.loads.loads.values()
+    for message in (
+        SourceFailed(fence=loading.transfer.fence, reason="x"),
+        TransferQuiesced(fence=loading.transfer.fence),
+    ):
+        world.event(
+            world.d, lambda node, told=message: node.on_message(("evil", 1), told, world.now_us)
+        )
+    assert world.d.ended == []
     world.let_go()
     world.require_loaded()

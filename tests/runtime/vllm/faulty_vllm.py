@@ -171,7 +171,8 @@ class FaultyVllm:
             event = {"id": "x", "choices": [], "usage": _usage(body, held)}
             text = json.dumps(event, separators=(",", ":")).encode()
             await response.write(b"data: " + text + b"\n\n")
-        await response.write(b"data: [DONE]\n\n")
+        if fault != "no_done":
+            await response.write(b"data: [DONE]\n\n")
         return response
 
 

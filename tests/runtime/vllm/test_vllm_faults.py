@@ -78,6 +78,14 @@ async def test_a_stream_that_breaks_ends_with_an_error_and_never_with_done(fault
         assert sum(len(decode.requests) for decode in decodes) == 1
 
 
+async def test_a_stream_that_ends_without_its_last_word_is_not_whole():
+    async with pair() as (front, _, (decode,)):
+        decode.fault = "no_done"
+        got = await ask(front, STREAM)
+        assert got.text() == expected_text(BODY)  # all of it came, and nobody can know that
+        assert '"error"' in got.events[-1] and "[DONE]" not in got.raw.decode()
+
+
 async def test_a_client_that_leaves_during_the_prefill_ends_it():
     async with pair("router.attempt_timeout_ms=30000") as (front, (prefill,), (decode,)):
         prefill.fault = "hang"

@@ -29,6 +29,13 @@ async def test_a_stream_passes_through_both_legs():
         assert set(prefill.handles.values()) == {"read"}
 
 
+@pytest.mark.parametrize("n", [1, 2])
+async def test_a_stream_ends_once(n):
+    async with pair() as (front, _, _):
+        got = await ask(front, {**BODY, "stream": True, "n": n})
+        assert got.is_done and got.raw.count(b"[DONE]") == 1
+
+
 async def test_usage_tells_what_the_prefill_server_reused_and_only_to_who_asks():
     async with pair() as (front, _, _):
         got = await ask(front, BODY)

@@ -19,7 +19,8 @@ from baton.runtime.vllm.servers import Server
 
 _NUM_TOKENS = 66
 """More than two blocks of 32: something has to move."""
-_TOKEN_RANGE = (100, 1000)
+_TOKEN_RANGE = (10, 250)
+"""Ordinary ids of any vocabulary, that of bytes included."""
 _ATTEMPTS = 2
 
 
