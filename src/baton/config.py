@@ -118,6 +118,9 @@ class CacheConfig(_Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     written only when that runs short, so a restart finds only what had gone down by then."""
     disk_nbytes: int = 0
     """Most bytes of files that each worker keeps in its folder."""
+    disk_driver: Literal["files", "nixl"] = "files"
+    """What moves a block between memory and its file: calls of the kernel, or NIXL's POSIX backend
+    (extra `nixl`). The files are the same."""
     announce: bool = True
     """Workers tell the router which blocks they hold; routes by cache need it."""
     max_copies: int = 16

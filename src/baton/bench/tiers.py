@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -26,8 +26,10 @@ from baton.core.events import BlockCopied, Event
 from baton.core.layout import KVLayout, ModelIdentity, ModelInfo
 from baton.errors import BatonError
 from baton.runtime.dataplane import Arena
+from baton.runtime.dataplane.nixl import is_installed
 from baton.runtime.tiers.copier import TierCopier
 from baton.runtime.tiers.disk_tier import DiskTier
+from baton.runtime.tiers.file_mover import Driver
 from baton.runtime.tiers.host_tier import HostTier
 from baton.runtime.tiers.memory_tier import MemoryTier
 from baton.runtime.tiers.tier_thread import TierThread
@@ -43,12 +45,14 @@ class TierRow(msgspec.Struct, frozen=True, kw_only=True):
     """Median of the rounds' ratios of the two."""
     block_us: float
     """Of one block, with its order and its answer."""
+    files_ratio: float = 0.0
+    """Of another driver: median of the rounds' ratios of the files driver's time to its own."""
 
 
 class _Rig:
     """Tiers as a worker has them, driven through their thread."""
 
-    def __init__(self, folder: Path, layout: KVLayout, num_blocks: int) -> None:
+    def __init__(self, folder: Path, layout: KVLayout, num_blocks: int, driver: Driver) -> None:
         identity = ModelIdentity(model="bench", checkpoint_hash="", tokenizer_hash="")
         model = ModelInfo(
             name="bench",
@@ -66,7 +70,7 @@ class _Rig:
         self.pool[:] = np.random.default_rng(1).integers(0, 256, self.nbytes, dtype=np.uint8)
         self.folder = folder
         host = HostTier("bench", 1, layout, num_blocks)
-        disk = DiskTier(str(folder), "bench", model, num_blocks)
+        disk = DiskTier(str(folder), "bench", model, num_blocks, driver=driver)
         self._copier = TierCopier(MemoryTier(self.pool, layout, num_blocks), host, disk)
         self._done = asyncio.Event()
         self._open = 0
@@ -116,8 +120,10 @@ def _lost(reason: str) -> None:
 
 
 @contextmanager
-def _opened(folder: Path, layout: KVLayout, num_blocks: int) -> Iterator[_Rig]:
-    rig = _Rig(folder, layout, num_blocks)
+def _opened(
+    folder: Path, layout: KVLayout, num_blocks: int, driver: Driver = "files"
+) -> Iterator[_Rig]:
+    rig = _Rig(folder, layout, num_blocks, driver)
     try:
         yield rig
     finally:
@@ -165,7 +171,10 @@ def _make_cold(folder: Path) -> None:
 
 
 async def measure_tiers(layout: KVLayout, num_blocks: int, rounds: int) -> list[TierRow]:
-    """Every way, `rounds` times, after one round that is not counted."""
+    """Every way, `rounds` times, after one round that is not counted.
+
+    Where NIXL is installed, its driver of the disk tier takes turns with the files driver.
+    """
     ways: list[tuple[str, Tier, Tier, Callable[[_Rig], float], bool]] = [
         ("memory to host", Tier.MEMORY, Tier.HOST, _memcpy, False),
         ("host to memory", Tier.HOST, Tier.MEMORY, _memcpy, False),
@@ -174,28 +183,45 @@ async def measure_tiers(layout: KVLayout, num_blocks: int, rounds: int) -> list[
         ("disk to memory, cold", Tier.DISK, Tier.MEMORY, _plain_read, True),
     ]
     rows = []
-    with (
-        tempfile.TemporaryDirectory(prefix="baton-tiers-") as place,
-        _opened(Path(place), layout, num_blocks) as rig,
-    ):
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="baton-tiers-")))
+        rig = stack.enter_context(_opened(place, layout, num_blocks))
+        other = None
+        if is_installed():
+            (place / "nixl").mkdir()
+            other = stack.enter_context(_opened(place / "nixl", layout, num_blocks, "nixl"))
         for name, source, target, limit, is_cold in ways:
-            times: list[tuple[float, float]] = []
+            limits: list[float] = []
+            times: dict[_Rig, list[float]] = {rig: []}
+            if other is not None and Tier.DISK in (source, target):
+                times[other] = []
             for _ in range(rounds + 1):
                 if is_cold:
                     _make_cold(rig.folder)
-                limit_s = limit(rig)
-                times.append((await rig.copy_all(source, target), limit_s))
-            rows.append(_row(name, rig, times[1:]))
+                limits.append(limit(rig))
+                for which, taken in times.items():
+                    taken.append(await which.copy_all(source, target))
+            for which, taken in times.items():
+                words = name if which is rig else f"{name}, by NIXL"
+                files = None if which is rig else times[rig]
+                rows.append(_row(words, which, taken, limits, files))
     return rows
 
 
-def _row(name: str, rig: _Rig, times: list[tuple[float, float]]) -> TierRow:
+def _row(
+    name: str, rig: _Rig, times: list[float], limits: list[float], files: list[float] | None
+) -> TierRow:
+    """The figures of all rounds but the first."""
+    times, limits = times[1:], limits[1:]
     return TierRow(
         name=name,
-        gbps=rig.nbytes / median(ours for ours, _ in times) / 1e9,
-        limit_gbps=rig.nbytes / median(limit for _, limit in times) / 1e9,
-        ratio=median(limit / ours for ours, limit in times),
-        block_us=median(ours for ours, _ in times) / rig.num_blocks * 1e6,
+        gbps=rig.nbytes / median(times) / 1e9,
+        limit_gbps=rig.nbytes / median(limits) / 1e9,
+        ratio=median(limit / ours for ours, limit in zip(times, limits, strict=True)),
+        block_us=median(times) / rig.num_blocks * 1e6,
+        files_ratio=median(theirs / ours for ours, theirs in zip(times, files[1:], strict=True))
+        if files
+        else 0.0,
     )
 
 
@@ -222,7 +248,7 @@ def main(arguments: list[str] | None = None) -> None:
         f"({layout.num_layers} layers), verified; limit: one np.copyto, plain files",
         title_justify="left",
     )
-    for column in ("", "GB/s", "limit GB/s", "ratio", "us per block"):
+    for column in ("", "GB/s", "limit GB/s", "ratio", "us per block", "files driver's"):
         table.add_column(column, justify="right" if column else "left")
     for row in rows:
         table.add_row(
@@ -231,6 +257,7 @@ def main(arguments: list[str] | None = None) -> None:
             f"{row.limit_gbps:.2f}",
             f"{row.ratio:.2f}",
             f"{row.block_us:.0f}",
+            f"x {row.files_ratio:.2f}" if row.files_ratio else "",
         )
     Console().print(table)
     if options.json:

@@ -13,6 +13,7 @@ from baton.errors import ConfigError
 from baton.runtime.dataplane import sweep_orphans
 from baton.runtime.dataplane.segments import SHM_DIR
 from baton.runtime.gateway.tenants import check_key_file
+from baton.runtime.tiers.file_mover import require_driver
 from baton.runtime.tiers.folder import TierFolder
 
 _MEMORY = Path("/proc/meminfo")
@@ -26,6 +27,7 @@ def check_host(config: BatonConfig) -> None:
     if config.cache.host_nbytes:
         _check_memory(config)
     if config.cache.disk_dir:
+        require_driver(config.cache.disk_driver)
         _check_disk(config)
         for worker_id in config.cluster.worker_ids:
             TierFolder(config.cache.disk_dir, worker_id).close()

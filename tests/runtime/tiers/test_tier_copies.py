@@ -23,8 +23,8 @@ MEMORY, HOST, DISK = Tier.MEMORY, Tier.HOST, Tier.DISK
 
 
 @pytest.fixture
-def rig(tmp_path):
-    made = TierRig(tmp_path)
+def rig(tmp_path, driver):
+    made = TierRig(tmp_path, driver=driver)
     yield made
     made.close()
     assert not (SHM_DIR / made.host.segment).exists()
@@ -155,8 +155,10 @@ def test_a_dropped_block_is_gone_and_dropping_it_again_is_no_error(rig):
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_files_of_other_models_and_other_arithmetic_are_removed_at_the_start(tmp_path, changes):
-    rig = TierRig(tmp_path)
+def test_files_of_other_models_and_other_arithmetic_are_removed_at_the_start(
+    tmp_path, driver, changes
+):
+    rig = TierRig(tmp_path, driver=driver)
     rig.copier.copy(order(1, (MEMORY, 0), (DISK, 0)))
     rig.close()
     again = DiskTier(str(tmp_path), "w0", model(), NUM_SLOTS)
@@ -182,8 +184,8 @@ class RecordingStager:
         self.calls.append(("in", layers, blocks))
 
 
-def test_a_device_pool_is_staged_and_a_miss_never_reaches_the_device(tmp_path):
-    stager, rig = RecordingStager(), TierRig(tmp_path)
+def test_a_device_pool_is_staged_and_a_miss_never_reaches_the_device(tmp_path, driver):
+    stager, rig = RecordingStager(), TierRig(tmp_path, driver=driver)
     memory = MemoryTier(rig.pool, LAYOUT, NUM_BLOCKS, stager)
     copier = TierCopier(memory, rig.host, rig.disk)
     copier.copy(order(1, (MEMORY, 2), (DISK, 0)))

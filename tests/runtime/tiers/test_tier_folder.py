@@ -46,8 +46,8 @@ def store(rig: TierRig, *numbers: int, generation: int = 1) -> None:
         os.utime(rig.file(number), ns=(at * 10**9, at * 10**9))
 
 
-def test_a_later_life_finds_blocks_oldest_first_with_their_checksums(tmp_path):
-    rig = TierRig(tmp_path)
+def test_a_later_life_finds_blocks_oldest_first_with_their_checksums(tmp_path, driver):
+    rig = TierRig(tmp_path, driver=driver)
     checksum = rig.copier.copy(order(3, (MEMORY, 0), (DISK, 0)))
     store(rig, 7, 3, 5)
     rig.close()
@@ -58,8 +58,8 @@ def test_a_later_life_finds_blocks_oldest_first_with_their_checksums(tmp_path):
     assert (found.generation, found.num_removed) == (1, 0)
 
 
-def test_only_the_newest_generation_is_found_and_older_files_go(tmp_path):
-    rig = TierRig(tmp_path)
+def test_only_the_newest_generation_is_found_and_older_files_go(tmp_path, driver):
+    rig = TierRig(tmp_path, driver=driver)
     store(rig, 1, 2, generation=4)
     store(rig, 3, generation=6)
     store(rig, 4, generation=5)
@@ -86,16 +86,16 @@ def test_a_clear_is_remembered_although_it_leaves_no_file(tmp_path):
     assert recovered(tmp_path) == (5, [name(1)], 0)
 
 
-def test_what_no_longer_fits_goes_oldest_first(tmp_path):
-    rig = TierRig(tmp_path)
+def test_what_no_longer_fits_goes_oldest_first(tmp_path, driver):
+    rig = TierRig(tmp_path, driver=driver)
     store(rig, 1, 2, 3)
     rig.close()
     assert recovered(tmp_path, max_blocks=2) == (1, [name(2), name(3)], 1)
     assert recovered(tmp_path) == (1, [name(2), name(3)], 0)
 
 
-def test_halves_and_broken_files_go_and_foreign_names_stay(tmp_path):
-    rig = TierRig(tmp_path)
+def test_halves_and_broken_files_go_and_foreign_names_stay(tmp_path, driver):
+    rig = TierRig(tmp_path, driver=driver)
     store(rig, 1, 2, 3, 4, 5)
     os.truncate(rig.file(1), HEADER_NBYTES + LAYOUT.bytes_per_block - 1)
     os.truncate(rig.file(2), 10)

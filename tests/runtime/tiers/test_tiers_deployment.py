@@ -9,6 +9,7 @@ from tests.runtime.real_deployment import START_S, Served, serving
 
 from baton.core.ids import Role
 from baton.errors import BatonError
+from baton.runtime.dataplane.nixl import is_installed
 
 POOL = ["worker.kv_nbytes=3_000_000", "model.max_model_len=1024", "worker.growth_tokens=16"]
 """183 blocks of the tiny model."""
@@ -16,8 +17,12 @@ PROMPTS = [f"prompt number {n}: " + "the baton goes from hand to hand " * 20 for
 """About 42 blocks each: all of them together do not fit."""
 
 
-def tiers(folder: Path, *, host: bool = True) -> list[str]:
-    disk = [f"cache.disk_dir={folder}", "cache.disk_nbytes=10_000_000"]
+def tiers(folder: Path, *, host: bool = True, driver: str = "files") -> list[str]:
+    disk = [
+        f"cache.disk_dir={folder}",
+        "cache.disk_nbytes=10_000_000",
+        f"cache.disk_driver={driver}",
+    ]
     return [*POOL, *disk, *(["cache.host_nbytes=1_000_000"] if host else [])]
 
 
@@ -55,6 +60,24 @@ async def test_what_left_memory_comes_back_from_host_and_disk(tmp_path, staging)
             for name in ("corrupt", "truncated", "foreign", "stale", "failed_loads"):
                 assert served.counter(worker, f"tier_{name}") == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["decode-1", "prefill-0"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plane", ["shm", "nixl"])
+async def test_blocks_come_back_from_files_that_nixl_moves(tmp_path, plane):
+    if not is_installed():
+        pytest.skip("NIXL is not installed: pip install 'kvbaton[nixl]'")
+    wanted = await reference()
+    setting = f"transfer.data_plane={plane}"
+    async with serving(*tiers(tmp_path, host=False, driver="nixl"), setting) as served:
+        assert await ask_all(served) == wanted
+        assert await ask_all(served) == wanted
+        assert await served.until_idle(10) == []
+        assert loads(served, "disk") > 0
+        for name in ("corrupt", "truncated", "foreign", "stale", "failed_loads", "failed_stores"):
+            assert served.counter("prefill-0", f"tier_{name}") == 0
+        # One library serves both: the agent of the files must not spoil the lanes of the plane.
+        assert (served.counter("prefill-0", "plane_orders_cma") > 0) == (plane == "nixl")
 
 
 @pytest.mark.slow

@@ -40,8 +40,9 @@ def spec(*overrides: str, epoch: int = 1) -> WorkerSpec:
     )
 
 
-def disk(folder: Path) -> list[str]:
-    return [f"cache.disk_dir={folder}", f"cache.disk_nbytes={4 * (BLOCK + 200)}"]
+def disk(folder: Path, driver: str = "files") -> list[str]:
+    nbytes = f"cache.disk_nbytes={4 * (BLOCK + 200)}"
+    return [f"cache.disk_dir={folder}", nbytes, f"cache.disk_driver={driver}"]
 
 
 class Life:
@@ -70,8 +71,8 @@ class Life:
         return self.memory.reshape(LAYOUT.num_layers, NUM_BLOCKS, -1)[:, number].tobytes()
 
 
-async def test_the_next_life_finds_what_the_last_one_stored(tmp_path):
-    first = Life(spec(*disk(tmp_path)))
+async def test_the_next_life_finds_what_the_last_one_stored(tmp_path, driver):
+    first = Life(spec(*disk(tmp_path, driver)))
     await first.perform(
         order(1, (MEMORY, 0), (DISK, 0)),
         order(2, (MEMORY, 1), (DISK, 1)),
@@ -79,7 +80,7 @@ async def test_the_next_life_finds_what_the_last_one_stored(tmp_path):
     assert first.tiers.recovered is None
     wanted = {name(n): (first.answers[n - 1].checksum, first.block(n - 1)) for n in (1, 2)}
     first.tiers.close()
-    second = Life(spec(*disk(tmp_path), epoch=2))
+    second = Life(spec(*disk(tmp_path, driver), epoch=2))
     found = second.tiers.recovered
     assert found is not None and (found.tier, found.generation) == (DISK, 1)
     assert dict(found.entries) == {key: checksum for key, (checksum, _) in wanted.items()}
@@ -96,12 +97,12 @@ async def test_the_next_life_finds_what_the_last_one_stored(tmp_path):
     third.tiers.close()
 
 
-async def test_a_private_pool_is_reached_through_its_mirror(tmp_path):
+async def test_a_private_pool_is_reached_through_its_mirror(tmp_path, driver):
     pool = Pool(LAYOUT, NUM_BLOCKS)
     pool.tensor.copy_(torch.randn(pool.tensor.shape))
     mirror = np.zeros(NUM_BLOCKS * BLOCK, np.uint8)
     host = f"cache.host_nbytes={4 * BLOCK}"
-    life = Life(spec(host, *disk(tmp_path)), Staging(pool, mirror.data), mirror)
+    life = Life(spec(host, *disk(tmp_path, driver)), Staging(pool, mirror.data), mirror)
     wanted = pool.tensor[:, 2].clone()
     await life.perform(
         order(1, (MEMORY, 2), (HOST, 0)),
@@ -122,7 +123,7 @@ async def test_without_tiers_there_is_no_thread_no_segment_and_no_file(tmp_path)
     life.tiers.close()
 
 
-async def test_a_host_tier_that_fails_gives_the_folder_back(tmp_path):
+async def test_a_host_tier_that_fails_gives_the_folder_back(tmp_path, driver):
     with pytest.raises(ConfigError, match=r"lower cache\.host_nbytes"):
-        Life(spec(f"cache.host_nbytes={1 << 50}", *disk(tmp_path)))
-    Life(spec(*disk(tmp_path))).tiers.close()
+        Life(spec(f"cache.host_nbytes={1 << 50}", *disk(tmp_path, driver)))
+    Life(spec(*disk(tmp_path, driver))).tiers.close()

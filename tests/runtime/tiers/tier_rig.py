@@ -10,6 +10,7 @@ from baton.core.effects import CopyBlock
 from baton.core.layout import KVLayout, ModelIdentity, ModelInfo
 from baton.runtime.tiers.copier import TierCopier
 from baton.runtime.tiers.disk_tier import DiskTier
+from baton.runtime.tiers.file_mover import Driver
 from baton.runtime.tiers.host_tier import HostTier
 from baton.runtime.tiers.memory_tier import MemoryTier
 
@@ -32,12 +33,19 @@ def name(number: int) -> bytes:
 class TierRig:
     """One worker's memory and its lower tiers."""
 
-    def __init__(self, folder: Path, max_blocks: int = NUM_SLOTS, **copier: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        max_blocks: int = NUM_SLOTS,
+        *,
+        driver: Driver = "files",
+        **copier: object,
+    ) -> None:
         self.pool = np.random.default_rng(7).integers(
             0, 256, NUM_BLOCKS * LAYOUT.bytes_per_block, dtype=np.uint8
         )
         self.host = HostTier("w0", 1, LAYOUT, NUM_SLOTS)
-        self.disk = DiskTier(str(folder), "w0", model(), max_blocks)
+        self.disk = DiskTier(str(folder), "w0", model(), max_blocks, driver=driver)
         self.folder = folder / "w0"
         memory = MemoryTier(self.pool, LAYOUT, NUM_BLOCKS)
         self.copier = TierCopier(memory, self.host, self.disk, **copier)

@@ -13,21 +13,29 @@ from baton.core.layout import ModelInfo
 from baton.runtime.dataplane.arena import Bytes
 from baton.runtime.dataplane.checksum import checksum
 from baton.runtime.tiers.block_file import HEADER_NBYTES, BlockHeader, origin_digest
+from baton.runtime.tiers.file_mover import Driver, open_mover
 from baton.runtime.tiers.folder import Recovered, TierFolder, check_header
 from baton.runtime.tiers.miss import MissKind, TierMiss
-
-_IOV_MAX = 1024
-"""Views in one call of the kernel (limits.h)."""
 
 
 class DiskTier:
     """Stores and loads blocks; who goes when it is full is decided by the worker's node.
 
     Blocks are given as `[layer][byte]`. `store` and `load` raise OSError when the file system
-    refuses, and TierMiss for a file that must not be used.
+    refuses, and TierMiss for a file that must not be used. `driver` is `cache.disk_driver`; names,
+    files and checks are the same with each, and each finds what the other has stored.
     """
 
-    def __init__(self, directory: str, worker_id: str, model: ModelInfo, max_blocks: int) -> None:
+    def __init__(
+        self,
+        directory: str,
+        worker_id: str,
+        model: ModelInfo,
+        max_blocks: int,
+        *,
+        driver: Driver = "files",
+    ) -> None:
+        self._mover = open_mover(driver)
         self._folder = TierFolder(directory, worker_id)
         self._layout_digest = model.layout.digest
         self._origin = origin_digest(model)
@@ -44,8 +52,7 @@ class DiskTier:
 
     def store(self, block_hash: bytes, generation: int, layers: Bytes) -> int:
         """Write a block and return the checksum of its bytes."""
-        runs = list(layers)
-        total = checksum(runs)
+        total = checksum(list(layers))
         assert total is not None, "nobody stops it"
         header = BlockHeader(
             layout_digest=self._layout_digest,
@@ -59,7 +66,7 @@ class DiskTier:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(half, flags, 0o600)
         try:
-            _write_all(handle, [memoryview(header), *(run.data for run in runs)])
+            self._mover.write(handle, header, layers)
             os.rename(half, self._folder.block_path(block_hash))
         except BaseException:
             with contextlib.suppress(OSError):
@@ -71,14 +78,14 @@ class DiskTier:
 
     def load(self, block_hash: bytes, generation: int, layers: Bytes) -> int:
         """Read a block into `layers` and return its checksum, which is that of the header too."""
-        path, runs = self._folder.block_path(block_hash), list(layers)
+        path = self._folder.block_path(block_hash)
         head = bytearray(HEADER_NBYTES)
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise TierMiss(MissKind.ABSENT, f"{path.name} is gone") from error
         try:
-            nbytes = _read_all(handle, [memoryview(head), *(run.data for run in runs)])
+            nbytes = self._mover.read(handle, head, layers)
         finally:
             os.close(handle)
         header = BlockHeader.decode(head[:nbytes])
@@ -92,7 +99,7 @@ class DiskTier:
             )
         if nbytes != HEADER_NBYTES + self._nbytes:
             raise TierMiss(MissKind.TRUNCATED, f"{path.name} ends after {nbytes} bytes")
-        if checksum(runs) != header.checksum:
+        if checksum(list(layers)) != header.checksum:
             raise TierMiss(MissKind.CORRUPT, f"the payload of {path.name} has another checksum")
         return header.checksum
 
@@ -103,28 +110,5 @@ class DiskTier:
 
     def close(self) -> None:
         """Give the folder up; the files stay."""
+        self._mover.close()
         self._folder.close()
-
-
-def _write_all(handle: int, views: list[memoryview]) -> None:
-    """Write them one after another, however many calls the kernel needs."""
-    while views := _after(views, os.writev(handle, views[:_IOV_MAX])):
-        pass
-
-
-def _read_all(handle: int, views: list[memoryview]) -> int:
-    """Fill them one after another; returns how many bytes there were."""
-    total = 0
-    while views and (nbytes := os.readv(handle, views[:_IOV_MAX])):
-        total += nbytes
-        views = _after(views, nbytes)
-    return total
-
-
-def _after(views: list[memoryview], nbytes: int) -> list[memoryview]:
-    """What is left of `views` after so many bytes."""
-    for number, view in enumerate(views):
-        if nbytes < view.nbytes:
-            return [view[nbytes:], *views[number + 1 :]]
-        nbytes -= view.nbytes
-    return []

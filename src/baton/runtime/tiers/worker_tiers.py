@@ -52,7 +52,13 @@ class WorkerTiers:
         capacity = self.capacity
         host = disk = None
         if capacity.num_disk_blocks:
-            disk = DiskTier(cache.disk_dir, spec.worker_id, model, capacity.num_disk_blocks)
+            disk = DiskTier(
+                cache.disk_dir,
+                spec.worker_id,
+                model,
+                capacity.num_disk_blocks,
+                driver=cache.disk_driver,
+            )
             found = disk.recover()
             self._num_removed = found.num_removed
             if found.entries or found.generation:

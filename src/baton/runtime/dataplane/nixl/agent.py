@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 
 from baton.runtime.dataplane.arena import Bytes
 from baton.runtime.dataplane.nixl import library
-from baton.runtime.dataplane.nixl.lanes import LaneLog, Operation
+from baton.runtime.dataplane.nixl.lanes import Operation, process_log
 from baton.runtime.dataplane.runs import Run
 
 _BACKEND = "UCX"
 _MEMORY = "DRAM"
-_VERBS = {"write": "WRITE", "read": "READ"}
+VERBS = {"write": "WRITE", "read": "READ"}
+"""What NIXL calls the two."""
 _FEW_RUNS = 16
 """Up to so many, tuples are quicker than an array (8 against 22 us for one run)."""
-_LOG: list[LaneLog] = []
-"""One for the process: the library opens its log once."""
 
 
 class EngineFault(Exception):
@@ -36,7 +35,8 @@ class EngineFault(Exception):
 
 
 @contextlib.contextmanager
-def _faults() -> Iterator[None]:
+def faults() -> Iterator[None]:
+    """Whatever NIXL raises within becomes an EngineFault."""
     try:
         yield
     except EngineFault:
@@ -49,16 +49,14 @@ class Agent:
     """The calls of NIXL that the plane needs."""
 
     def __init__(self, name: str, *, host: str) -> None:
-        if not _LOG:
-            _LOG.append(LaneLog())
-        self.log = _LOG[0]
-        with library.loaded(self.log.path, host=host) as api, _faults():
+        self.log = process_log()
+        with library.loaded(self.log.path, host=host) as api, faults():
             config = api.nixl_agent_config(enable_prog_thread=False, backends=[_BACKEND])
             self._agent: Any = api.nixl_agent(name, config)
 
     def register(self, regions: Sequence[Bytes]) -> bytes:
         """Let peers reach `regions`; returns the metadata that gives them the right to."""
-        with _faults():
+        with faults():
             parts = [(region.ctypes.data, region.size, 0, "") for region in regions]
             self._agent.register_memory(parts, _MEMORY)
             metadata: bytes = self._agent.get_agent_metadata()
@@ -66,13 +64,13 @@ class Agent:
 
     def add(self, metadata: bytes) -> str:
         """Learn of a peer by its metadata; returns the name of its agent."""
-        with _faults():
+        with faults():
             name: bytes = self._agent.add_remote_agent(metadata)
             return name.decode()
 
     def remove(self, peer: str) -> None:
         """Forget a peer. Never while something to or from it is under way: it would go on."""
-        with _faults():
+        with faults():
             self._agent.remove_remote_agent(peer)
 
     def post(
@@ -92,19 +90,19 @@ class Agent:
         else:
             table = np.asarray(runs, dtype=np.uint64)
             sides = [_table(table, 0, local_base), _table(table, 1, remote_base)]
-        with _faults():
+        with faults():
             descriptors = [self._agent.get_xfer_descs(side, mem_type=_MEMORY) for side in sides]
-            handle = self._agent.initialize_xfer(_VERBS[operation], *descriptors, peer, b"")
+            handle = self._agent.initialize_xfer(VERBS[operation], *descriptors, peer, b"")
             return Posted(self._agent, handle)
 
     def notify(self, peer: str, note: bytes) -> None:
         """Send a note that arrives after everything that was moved to the peer before it."""
-        with _faults():
+        with faults():
             self._agent.send_notif(peer, note)
 
     def notes(self) -> dict[str, list[bytes]]:
         """Make progress, also for peers that move bytes here, and return the notes that came."""
-        with _faults():
+        with faults():
             notes: dict[str, list[bytes]] = self._agent.get_new_notifs()
             return notes
 
@@ -122,7 +120,7 @@ class Posted:
     def __init__(self, agent: Any, handle: Any) -> None:
         self._agent = agent
         self._handle = handle
-        with _faults():
+        with faults():
             self._state = agent.transfer(handle)
 
     @property
@@ -131,11 +129,11 @@ class Posted:
         if self._handle is None:
             return True
         if self._state == "PROC":
-            with _faults():
+            with faults():
                 self._state = self._agent.check_xfer_state(self._handle)
             if self._state == "PROC":
                 return False
-        with _faults():
+        with faults():
             self._handle.release()
         self._handle = None
         return True

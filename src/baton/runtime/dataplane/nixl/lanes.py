@@ -24,6 +24,16 @@ MEMORY_LANES = frozenset({"cma", "knem", "xpmem", "sysv", "posix", "cuda_ipc", "
 """Lanes within one host that do not go through a socket."""
 
 
+_LOG: "list[LaneLog]" = []
+
+
+def process_log() -> "LaneLog":
+    """The one log of this process: the library opens its log once."""
+    if not _LOG:
+        _LOG.append(LaneLog())
+    return _LOG[0]
+
+
 class LaneLog:
     """The log of UCX in this process, in memory; read it on one thread."""
 

@@ -25,12 +25,13 @@ def is_installed() -> bool:
     return _find() is not None
 
 
-def require_nixl(asked_by: str) -> None:
-    """Raise ConfigError where NIXL is missing. `asked_by` is the setting that wants it."""
+def require_nixl(asked_by: str, otherwise: str = "transfer.data_plane=shm") -> None:
+    """Raise ConfigError where NIXL is missing: `asked_by` is the setting that wants it, and
+    `otherwise` the one that does not."""
     if not is_installed():
         raise ConfigError(
             f"{asked_by} needs NIXL, which is not installed; run `pip install 'kvbaton[nixl]'`, or "
-            "use transfer.data_plane=shm"
+            f"use {otherwise}"
         )
 
 
