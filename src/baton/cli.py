@@ -28,9 +28,11 @@ from baton import (
 from baton.cli_common import check_writable, loop_factory
 from baton.cli_vllm import (
     ConnectorOption,
+    DecodeTpOption,
     DecodeUrlOption,
     EngineOption,
     MixedUrlOption,
+    PrefillTpOption,
     PrefillUrlOption,
     compare_engines,
     vllm_overrides,
@@ -163,13 +165,16 @@ def compare(
     prefill_url: PrefillUrlOption = None,
     decode_url: DecodeUrlOption = None,
     mixed_url: MixedUrlOption = None,
+    prefill_tp: PrefillTpOption = None,
+    decode_tp: DecodeTpOption = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
 ) -> None:
     """Prove that disaggregated answers equal colocated ones, bit for bit; exit 1 if not."""
     from baton.bench.compare import command
 
-    chosen = vllm_overrides(overrides, engine, connector, prefill_url, decode_url, mixed_url)
+    urls = (prefill_url, decode_url, mixed_url)
+    chosen = vllm_overrides(overrides, engine, connector, *urls, prefill_tp, decode_tp)
     loaded = _load(config, chosen, model, data_plane=data_plane)
     if loaded.cluster.engine == "vllm":
         raise typer.Exit(compare_engines(loaded, cases or [], _console, json_out))

@@ -16,6 +16,12 @@ EngineOption = Annotated[
 ConnectorOption = Annotated[
     str | None, typer.Option("--connector", help="vllm: who hands K/V over, nixl or baton")
 ]
+PrefillTpOption = Annotated[
+    int | None, typer.Option(help="vllm: tensor-parallel ranks of each prefill server", min=1)
+]
+DecodeTpOption = Annotated[
+    int | None, typer.Option(help="vllm: the same of decode, and of plain vLLM", min=1)
+]
 PrefillUrlOption = Annotated[
     list[str] | None,
     typer.Option("--prefill-url", help="vllm: a server that runs, URL[,events=...]; repeatable"),
@@ -36,6 +42,8 @@ def vllm_overrides(
     prefill_urls: list[str] | None = None,
     decode_urls: list[str] | None = None,
     mixed_urls: list[str] | None = None,
+    prefill_tp: int | None = None,
+    decode_tp: int | None = None,
 ) -> list[str]:
     """The overrides with those that these flags stand for."""
     chosen = list(overrides or [])
@@ -45,6 +53,8 @@ def vllm_overrides(
         "vllm.prefill_urls": prefill_urls,
         "vllm.decode_urls": decode_urls,
         "vllm.mixed_urls": mixed_urls,
+        "vllm.prefill_tp": prefill_tp,
+        "vllm.decode_tp": decode_tp,
     }
     for key, value in named.items():
         if value:

@@ -34,6 +34,11 @@ class VllmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """More arguments of every server that is started here."""
     prefill_arguments: tuple[str, ...] = ()
     decode_arguments: tuple[str, ...] = ()
+    prefill_tp: int = 1
+    """Tensor-parallel ranks of each prefill server that is started here; with connector baton they
+    may be more or fewer than decode's."""
+    decode_tp: int = 1
+    """The same of each decode server, and of each mixed one."""
     first_port: int = 8100
     """Of servers that are started here: this and the next ones, side channels and events behind."""
     min_split_tokens: int = 0
@@ -48,6 +53,10 @@ class VllmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     silence_ms: int = 20_000
     """A server that accepts connections and has not answered /health for so long is down; one that
     refuses them is down at once."""
+
+    def tp_of(self, role: Role) -> int:
+        """Ranks of a server of this role that is started here."""
+        return self.prefill_tp if role is Role.PREFILL else self.decode_tp
 
     @property
     def is_attached(self) -> bool:
@@ -109,6 +118,9 @@ def check_vllm(settings: VllmSettings, is_engine: bool) -> None:
         least = 0 if name == "min_split_tokens" else 10
         if getattr(settings, name) < least:
             raise ConfigError(f"vllm.{name}: {getattr(settings, name)}; use {least} or more")
+    for name in ("prefill_tp", "decode_tp"):
+        if getattr(settings, name) < 1:
+            raise ConfigError(f"vllm.{name}: {getattr(settings, name)}; use 1 or more")
     addresses_of(settings)
     if not settings.is_attached or settings.mixed_urls:
         return

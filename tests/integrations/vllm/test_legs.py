@@ -1,6 +1,7 @@
 """Servers of different tensor-parallel sizes: every head arrives, together or not at all."""
 
 import pytest
+from msgspec.structs import replace
 
 from baton.core.ids import Direction
 from baton.integrations.vllm.orders import (
@@ -211,10 +212,24 @@ def test_heads_that_no_ranks_can_share_fail_at_once():
     world = Servers(1, 1, 3)
     ticket = world.ticket()
     member = ticket.source
-    from msgspec.structs import replace
-
     odd = replace(ticket, source=replace(member, endpoints=("tcp://a:1", "tcp://a:2")))
     world.load(odd)
     assert failures(world) == ["uneven_heads"]
     assert world.d[0].legs.status().counters["refused_uneven_heads"] == 1
+    world.require_nothing_held()
+
+
+def test_a_prompt_is_kept_until_the_last_destination_rank_has_its_heads():
+    world = Servers(1, 2, 2)
+    world.is_parked = lambda side, order: side.info.rank == 1
+    ticket = world.ticket()
+    world.hold(ticket)
+    world.load(ticket)
+    world.run(1)
+    assert world.d[0].ended == LOADED and world.d[1].ended == []
+    assert world.p[0].ended == [] and world.p[0].legs.status().held_blocks == 3
+    world.let_go()
+    world.run(1)
+    assert world.p[0].ended == HELD
+    world.require_loaded()
     world.require_nothing_held()

@@ -15,7 +15,13 @@ from tests.runtime.vllm.front import get, until
 from baton.config import load_config
 from baton.core.ids import Role
 from baton.errors import BatonError, ConfigError
-from baton.runtime.vllm.command import ports_of, server_command, server_environment
+from baton.runtime.vllm.command import (
+    most_ranks,
+    ports_of,
+    server_command,
+    server_cores,
+    server_environment,
+)
 from baton.runtime.vllm.serve import open_vllm_front, until_failure, wait_complete
 
 
@@ -37,6 +43,22 @@ def test_the_command_names_role_connector_and_events():
     environment = server_environment(loaded, 1, (1,), ports)
     assert environment["VLLM_CPU_OMP_THREADS_BIND"] == "1"
     assert environment["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "8201"
+
+
+def test_ranks_get_ports_cores_and_devices_of_their_own():
+    loaded = config("vllm.connector=baton", "vllm.key_folder=k", "vllm.prefill_tp=2")
+    first, second = (ports_of(8100, ordinal, most_ranks(loaded.vllm)) for ordinal in (0, 1))
+    assert (first.control, second.control) == (8500, 8502)
+    words = server_command(loaded, "/m", Role.PREFILL, first)
+    assert dict(pairwise(words))["--tensor-parallel-size"] == "2"
+    assert "--tensor-parallel-size" not in server_command(loaded, "/m", Role.DECODE, second)
+    assert [len(cores) for cores in server_cores(loaded)] == [2, 1]
+    environment = server_environment(loaded, 0, (4, 5), first, 2)
+    assert environment["VLLM_CPU_OMP_THREADS_BIND"] == "4|5"
+    on_gpu = config("model.device=cuda", "vllm.prefill_tp=2")
+    assert server_environment(on_gpu, 1, (), second, 2)["CUDA_VISIBLE_DEVICES"] == "2,3"
+    with pytest.raises(ConfigError, match=r"vllm\.decode_tp: 0"):
+        config("vllm.decode_tp=0")
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ import msgspec
 import baton
 from baton.config import BatonConfig
 from baton.core.ids import Role
-from baton.core.vllm_settings import ServerAddress
+from baton.core.vllm_settings import ServerAddress, VllmSettings
 from baton.integrations.vllm.keys import MEMBER_FILE
+from baton.runtime.cores import share_cores
 
 HOST = "127.0.0.1"
 _GIB = 1 << 30
@@ -33,14 +34,14 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     """Of Baton's connector."""
 
 
-def ports_of(first: int, ordinal: int) -> Ports:
-    """Of the server with this number."""
+def ports_of(first: int, ordinal: int, num_ranks: int = 1) -> Ports:
+    """Of the server with this number, of servers with at most so many ranks."""
     return Ports(
         http=first + ordinal,
         side_channel=first + 100 + ordinal,
         events=first + 200 + ordinal,
         replay=first + 300 + ordinal,
-        control=first + 400 + ordinal,
+        control=first + 400 + ordinal * num_ranks,
     )
 
 
@@ -71,6 +72,8 @@ def server_command(config: BatonConfig, model: str, role: Role, ports: Ports) ->
     }
     if config.model.max_model_len:
         options["--max-model-len"] = config.model.max_model_len
+    if settings.tp_of(role) > 1:
+        options["--tensor-parallel-size"] = settings.tp_of(role)
     if on_cpu:
         size = config.block_size_of(role)
         options["--block-size"] = -(-size // _CPU_BLOCK) * _CPU_BLOCK
@@ -90,10 +93,26 @@ def server_command(config: BatonConfig, model: str, role: Role, ports: Ports) ->
     ]
 
 
+def most_ranks(settings: VllmSettings) -> int:
+    """Of any server that is started here: so many ports and devices each one has."""
+    return max(settings.prefill_tp, settings.decode_tp)
+
+
+def server_cores(config: BatonConfig) -> list[tuple[int, ...]]:
+    """The cores of each server, rank after rank, in start order; empty without pinning."""
+    counts = [config.vllm.tp_of(role) for role in config.cluster.roles]
+    if not config.cluster.pin_cores:
+        return [()] * len(counts)
+    each = iter(share_cores(sum(counts), config.worker.threads))
+    return [tuple(core for _ in range(count) for core in next(each)) for count in counts]
+
+
 def server_environment(
-    config: BatonConfig, ordinal: int, cores: tuple[int, ...], ports: Ports
+    config: BatonConfig, ordinal: int, cores: tuple[int, ...], ports: Ports, num_ranks: int = 1
 ) -> dict[str, str]:
     """What the server's process gets beyond our own environment."""
+    size = max(1, len(cores) // num_ranks)
+    groups = [",".join(map(str, cores[at : at + size])) for at in range(0, len(cores), size)]
     environment = {
         "VLLM_NIXL_SIDE_CHANNEL_HOST": HOST,
         "VLLM_NIXL_SIDE_CHANNEL_PORT": str(ports.side_channel),
@@ -102,7 +121,7 @@ def server_environment(
     if config.model.device == "cpu":
         environment |= {
             "VLLM_CPU_KVCACHE_SPACE": str(max(1, -(-config.worker.kv_nbytes // _GIB))),
-            "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)) if cores else "auto",
+            "VLLM_CPU_OMP_THREADS_BIND": "|".join(groups) or "auto",
             "OMP_NUM_THREADS": str(config.worker.threads),
         }
     if config.vllm.connector == "baton":
@@ -110,7 +129,8 @@ def server_environment(
         others = os.environ.get("PYTHONPATH", "")
         environment["PYTHONPATH"] = f"{source}:{others}" if others else source
     if config.model.device != "cpu":
-        environment["CUDA_VISIBLE_DEVICES"] = str(ordinal)
+        first = ordinal * most_ranks(config.vllm)
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(first, first + num_ranks)))
     return environment
 
 

@@ -12,14 +12,15 @@ from pathlib import Path
 
 from baton.config import BatonConfig
 from baton.errors import ConfigError
-from baton.runtime.cores import worker_cores
 from baton.runtime.notice import notice
 from baton.runtime.vllm.backend import VllmBackend
 from baton.runtime.vllm.command import (
     Ports,
     address_of,
+    most_ranks,
     ports_of,
     server_command,
+    server_cores,
     server_environment,
 )
 from baton.runtime.vllm.servers import Server
@@ -83,9 +84,9 @@ class ServerProcesses:
         self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.slots: list[ServerProcess] = []
         for ordinal, (role, cores) in enumerate(
-            zip(config.cluster.roles, worker_cores(config), strict=True)
+            zip(config.cluster.roles, server_cores(config), strict=True)
         ):
-            ports = ports_of(config.vllm.first_port, ordinal)
+            ports = ports_of(config.vllm.first_port, ordinal, most_ranks(config.vllm))
             server = backend.servers.add(address_of(config, role, ports))
             self.slots.append(ServerProcess(server, ordinal, cores, ports, folder))
 
@@ -134,7 +135,8 @@ class ServerProcesses:
 
     async def _run(self, slot: ServerProcess) -> int:
         command = server_command(self._config, self._model, slot.server.role, slot.ports)
-        own = server_environment(self._config, slot.ordinal, slot.cores, slot.ports)
+        num_ranks = self._config.vllm.tp_of(slot.server.role)
+        own = server_environment(self._config, slot.ordinal, slot.cores, slot.ports, num_ranks)
         with slot.log.open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *command,
