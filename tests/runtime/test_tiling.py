@@ -196,5 +196,10 @@ async def test_phases_of_real_requests_add_up_to_what_clients_measured(tmp_path)
         spans = story.tiling.spans()
         assert all(a[2] == b[1] for a, b in pairwise(spans)), "no gap"
         assert sum(until - start for _, start, until in spans) == story.tiling.total_us
+    moved = [one for one in stories.values() if one.mode == "disaggregated" and one.ttft_us]
+    timed = [
+        one for one in moved if one.tiling.of(Phase.PUBLISH) and one.tiling.of(Phase.ADMISSION)
+    ]
+    assert len(timed) > len(moved) // 2, "each has a time of its own"
     retried = [one for one in stories.values() if one.failures and one.ttft_us]
     assert any(one.tiling.of(Phase.RETRY) for one in retried)

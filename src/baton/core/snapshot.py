@@ -50,6 +50,10 @@ class LoadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     total_blocks: int
     inflight_nbytes: int
     held_copies: int
+    source_leases: int = 0
+    """Transfers that this worker still gives from and that end by themselves if nobody speaks."""
+    destination_leases: int = 0
+    """Reservations here that do."""
     batch_us: int = 0
     """How long the engine owes its oldest answer, a batch or a digest; 0 while it is idle."""
     rates: Rates = Rates()

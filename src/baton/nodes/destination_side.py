@@ -92,6 +92,8 @@ class DestinationSide:
         incoming = Incoming(transfer)
         grant = transfer.grant
         self.table.open(incoming)
+        is_handoff = not (grant.is_copy or grant.fence.colocated)
+        self._context.counters["handoff_attempts"] += is_handoff
         self._context.trace(
             "reserved",
             grant.fence,

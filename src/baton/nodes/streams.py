@@ -7,6 +7,7 @@ from baton.core.ids import Fence
 from baton.core.messages import Done, DoneAck, Published, Resync, TokenRows
 from baton.core.request import Token
 from baton.core.snapshot import WorkerInfo
+from baton.core.topology import topology_of
 from baton.nodes.record import RequestRecord
 from baton.nodes.router_context import RouterContext
 from baton.protocol.request import RequestInput, RequestState
@@ -33,6 +34,7 @@ class Streams:
         if source is not None:
             source.end_prefill(record.request.request_id)
         context.counters[f"mode_{record.mode}"] += 1
+        self._count_route(record, fence)
         context.trace("published", record)
         if not record.started:
             record.started = True
@@ -45,6 +47,14 @@ class Streams:
                     cached_tokens=message.cached_tokens,
                 ),
             )
+
+    def _count_route(self, record: RequestRecord, fence: Fence) -> None:
+        """By what lies between its workers; who said so is there, its source may be gone."""
+        source = self._context.fleet.get(fence.source_id, fence.source_epoch)
+        destination = self._context.fleet.get(fence.destination_id, fence.destination_epoch)
+        if destination is not None:
+            topology = topology_of(source.info if source else None, destination.info)
+            self._context.counters[f"route_{topology}_{record.mode}"] += 1
 
     def on_rows(self, message: TokenRows, sender: WorkerInfo) -> None:
         """Deliver the tokens that are next; name the stale and the repeated, ask for the lost."""

@@ -125,6 +125,8 @@ class Worker:
             total_blocks=pool.num_blocks,
             inflight_nbytes=sum(j.transfer.credits.inflight_nbytes for j in jobs if j.transfer),
             held_copies=len(jobs),
+            source_leases=len(self.source.leases),
+            destination_leases=len(self.destination.leases),
             batch_us=max(self.queue.batch_us, self.decode.digest_us),
             rates=self._meter.rates(),
             counters={**self.context.counters, **self.tiers.counters()},

@@ -263,7 +263,7 @@ class WorkerHost:
         at_us = now_us()
         try:
             for effect in self._node.handle(event, at_us):
-                self._perform(effect, at_us)
+                self._perform(effect)
         except Exception as error:
             # The effects that follow are lost, so nothing that this node says holds any more.
             self._fail(f"the worker ended at {type(event).__name__}: {error!r}")
@@ -282,7 +282,7 @@ class WorkerHost:
 
     # -- effects -------------------------------------------------------------------------------
 
-    def _perform(self, effect: Effect, at_us: int) -> None:
+    def _perform(self, effect: Effect) -> None:
         match effect:
             case effects.Send(to=to, message=message):
                 if isinstance(message, Load):
@@ -304,8 +304,9 @@ class WorkerHost:
             case effects.CopyBlock() | effects.DropBlock() | effects.ClearTiers():
                 self._tiers.perform(effect)
             case effects.Trace():
-                self._trace.record(effect, at_us)
-                self._trace_feed.add(effect, at_us)
+                done_us = now_us()  # what was decided holds from here on, not from its cause on
+                self._trace.record(effect, done_us)
+                self._trace_feed.add(effect, done_us)
             case _:
                 raise AssertionError(f"a worker host cannot {type(effect).__name__}")
 

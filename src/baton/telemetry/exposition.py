@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from baton.core.ids import Mode
+from baton.core.topology import Topology
 from baton.nodes.cache_view import num_asked
 from baton.nodes.history_copy import Motive
 from baton.nodes.router import Router
@@ -41,19 +43,16 @@ def render_metrics(router: Router, host: Mapping[str, int] | None = None) -> byt
 
 def _routes(lines: list[str], router: Router) -> None:
     counters = router.counters
-    modes = [
-        (
-            {
-                "policy": router.context.config.policy,
-                "topology": "host",
-                "result": name.removeprefix("mode_"),
-            },
-            n,
-        )
-        for name, n in sorted(counters.items())
-        if name.startswith("mode_")
+    policy = router.context.config.policy
+    modes: list[Sample] = [
+        ({"policy": policy, "topology": str(topology), "result": str(mode)}, counters[name])
+        for topology in Topology
+        for mode in Mode
+        if counters[name := f"route_{topology}_{mode}"]
     ]
-    write_family(lines, "baton_pd_route_total", "counter", "Published routes by mode", modes)
+    write_family(
+        lines, "baton_pd_route_total", "counter", "Published routes by mode and distance", modes
+    )
     falls = [
         ({"kind": name.removeprefix("fallback_")}, count)
         for name, count in sorted(counters.items())

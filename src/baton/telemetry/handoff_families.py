@@ -4,6 +4,7 @@ from baton.nodes.router import Router
 from baton.telemetry.families import Sample, write_family
 
 _TRANSFERS = {
+    "attempted": "handoff_attempts",
     "completed": "handoffs",
     "aborted": "aborts",
     "timeout": "expired_leases",
@@ -22,6 +23,7 @@ def write_handoffs(lines: list[str], router: Router) -> None:
     rejected: list[Sample] = []
     denied: list[Sample] = []
     preempted: list[Sample] = []
+    leases: list[Sample] = []
     for view in router.fleet:
         if view.snapshot is None:
             continue
@@ -33,6 +35,10 @@ def write_handoffs(lines: list[str], router: Router) -> None:
             for name, count in sorted(counters.items())
             if name.startswith(_DENIED)
         ]
+        leases += [
+            ({**worker, "side": "source"}, float(view.snapshot.source_leases)),
+            ({**worker, "side": "destination"}, float(view.snapshot.destination_leases)),
+        ]
         preempted.append((worker, float(counters.get("preemptions", 0))))
     for name, text, samples in (
         ("baton_kv_transfers_total", "Handoffs by outcome, at their destination.", transfers),
@@ -41,6 +47,8 @@ def write_handoffs(lines: list[str], router: Router) -> None:
         ("vllm:num_preemptions_total", "Sequences that lost their blocks.", preempted),
     ):
         write_family(lines, name, "counter", text, samples)
+    text = "Transfers under a lease that nobody has ended yet."
+    write_family(lines, "baton_open_leases", "gauge", text, leases)
     _write_routes(lines, router)
 
 

@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -90,13 +90,17 @@ class ScriptedBackend:
 
     def reset(self) -> None:
         self.not_ready = ""
+        self.is_yielding = True
+        """Whether the event loop has a turn after each token."""
         self.observed: list[Trace] = []
         self.generation = 0
         self.drained: list[tuple[str, float]] = []
         self.submitted: list[Request] = []
         self.cancelled: list[tuple[str, str]] = []
         self.held: set[str] = set()
-        self.script: Callable[[Request], list[Step]] = lambda request: self.says(request, "Hello!")
+        self.script: Callable[[Request], Iterable[Step]] = lambda request: self.says(
+            request, "Hello!"
+        )
         self._cancel_events: dict[str, asyncio.Event] = {}
 
     def tokens(self, text: str) -> list[Tokens]:
@@ -151,7 +155,7 @@ class ScriptedBackend:
             if isinstance(step, Finished | Failed):
                 self.held.discard(request.request_id)
             yield step
-            if isinstance(step, Tokens):
+            if isinstance(step, Tokens) and self.is_yielding:
                 await asyncio.sleep(0)
 
     def cancel(self, request_id: str, reason: str) -> None:
@@ -238,7 +242,9 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
 
 
 @contextmanager
-def running_server(config: GatewayConfig = CONFIG) -> Iterator[Served]:
+def running_server(
+    config: GatewayConfig = CONFIG, run_loop: Callable[[Any], None] = uvloop.run
+) -> Iterator[Served]:
     """A real uvicorn server on a thread of its own, on a free port."""
     backend = ScriptedBackend(tiny_tokenizer())
     app = create_app(backend, backend.tokenizer, config, model_name=MODEL, version="1.2.3")
@@ -254,7 +260,7 @@ def running_server(config: GatewayConfig = CONFIG) -> Iterator[Served]:
 
     def run() -> None:
         with suppress(asyncio.CancelledError):
-            uvloop.run(main())
+            run_loop(main())
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()

@@ -4,6 +4,8 @@ import asyncio
 import logging
 import random
 import socket
+import struct
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,12 +20,15 @@ from gateway_fakes import (
     STARTED,
     ScriptedBackend,
     Served,
+    Step,
     http_post,
     read_to_end,
+    running_server,
     tiny_tokenizer,
     wait_until,
 )
 
+from baton.core.request import Request
 from baton.errors import ConfigError
 from baton.runtime.gateway import create_app, protocol, serve_app
 from baton.runtime.gateway.server import bind
@@ -62,6 +67,46 @@ def test_official_client_that_closes_its_stream(
     assert next(iter(stream)).choices[0].text
     stream.close()
     wait_until(lambda: not backend.held)
+
+
+def test_nothing_is_written_to_a_client_that_reset_its_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Tokens that are ready all at once, before the event loop has a turn to see it go."""
+    is_busy, left = threading.Event(), threading.Event()
+    taken: list[int] = []
+
+    def script(request: Request) -> Iterator[Step]:
+        yield STARTED
+        yield words[0]
+        yield 0.05  # the first token leaves
+        is_busy.set()  # this loop has no turn until the client has left
+        assert left.wait(5)
+        for word in words:
+            taken.append(1)
+            yield word
+        yield HANG
+
+    with running_server(run_loop=asyncio.run) as served:
+        backend = served.backend
+        words = backend.tokens("word " * 40) * 25
+        backend.is_yielding = False
+        backend.script = script
+        raw = served.post_raw(COMPLETIONS, {"prompt": "x", "stream": True})
+        while b"data:" not in raw.recv(65536):
+            pass
+        assert is_busy.wait(5)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        raw.close()
+        began = time.monotonic()
+        left.set()
+        wait_until(lambda: not backend.held)
+        assert time.monotonic() - began < 0.5
+        assert backend.cancelled == [(backend.submitted[0].request_id, "disconnect")]
+        assert [one.message for one in caplog.records if one.name == "asyncio"] == []
+        assert len(taken) < 10 < len(words), "the first write that fails ends the work"
+        gone = httpx.get(f"{served.url}/metrics", trust_env=False).text
+        assert 'baton_client_gone_total{model_name="tiny/model",reason="disconnect"} 1.0' in gone
 
 
 def test_half_closed_connection_counts_as_gone(served: Served, backend: ScriptedBackend) -> None:

@@ -45,7 +45,8 @@ FIELDS = [
     ("stop_token_ids", [-1]), ("stop_token_ids", [10**6]), ("stop_token_ids", ["a"]),
     ("stop_token_ids", [0] * 999), ("stream", "yes"), ("stream", 1), ("stream_options", []),
     ("stream_options", {"include_usage": True}), ("cache_salt", ""), ("cache_salt", 5),
-    ("ignore_eos", "no"), ("model", 7), ("logprobs", "a"),
+    ("ignore_eos", "no"), ("model", 7), ("logprobs", "a"), ("ttft_slo_ms", 0),
+    ("ttft_slo_ms", -5), ("ttft_slo_ms", 10**12), ("tpot_slo_ms", "fast"), ("tpot_slo_ms", 0),
 ]  # fmt: skip
 UNSUPPORTED = [
     ("logit_bias", {"5": 1}), ("presence_penalty", 0.5), ("frequency_penalty", -1),

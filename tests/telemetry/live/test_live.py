@@ -1,5 +1,6 @@
 """History and metrics of served requests: what is kept, what is counted, and all of it bounded."""
 
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from baton.telemetry.live.drain import DrainClock
@@ -121,6 +122,31 @@ def test_attainment_counts_joint_request_by_request_and_failures_as_missed():
     assert [met["_total", cell, clock] for clock in ("ttft", "tpot", "joint")] == [2, 2, 1]
     assert metrics.attainment()[cell]["joint"] == 0.2
     assert metrics.attainment()[other] == {"num": 1, "ttft": 1, "tpot": 1, "joint": 1}
+
+
+def test_a_request_is_judged_by_its_own_targets_before_those_of_the_deployment():
+    story = finished(2_000, 150)
+    own = {
+        "meets both of its own": {"ttft_slo_us": 3_000, "tpot_slo_us": 200},
+        "its own first, ours for the rest": {"ttft_slo_us": 3_000},
+        "has none": {},
+    }
+    metrics = StoryMetrics(ttft_slo_us=1_000, tpot_slo_us=100)
+    for targets in own.values():
+        metrics.tell(msgspec.structs.replace(story, **targets))
+    (cell,) = metrics.attainment().values()
+    assert [round(3 * cell[clock]) for clock in ("ttft", "tpot", "joint")] == [2, 1, 1]
+    alone = StoryMetrics()
+    alone.tell(msgspec.structs.replace(story, tpot_slo_us=100))
+    alone.tell(story)
+    (cell,) = alone.attainment().values()
+    assert cell == {"num": 1, "ttft": 1.0, "tpot": 0.0, "joint": 0.0}, "who has none is not judged"
+
+
+def test_own_targets_come_with_the_request():
+    said = {"waited_us": 0, "ttft_slo_us": 5, "tpot_slo_us": 7}
+    told = tell([event(0, "received", **said), event(0, "arrived", num_tokens=1)])
+    assert (told.ttft_slo_us, told.tpot_slo_us) == (5, 7)
 
 
 def test_without_targets_nobody_is_judged():

@@ -22,6 +22,7 @@ OBSERVABILITY = {
     "pd_route_total by policy, topology, result": "baton_pd_route",
     "kv_transfer_bytes": "baton_kv_transfer_bytes",
     "exposed transfer time": "baton_kv_exposed_transfer_seconds",
+    "open leases": "baton_open_leases",
     "transfer attempts, completion, timeout, retry, failure": "baton_kv_transfers",
     "stale or duplicate publication rejects": "baton_publications_rejected",
     "capability denials by reason": "baton_capability_denials",

@@ -153,7 +153,13 @@ class Exchange:
         await self._start(200, [*lines, *headers])
 
     async def write(self, data: bytes) -> None:
-        """Send a part of the body; waits while the client reads too slowly."""
+        """Send a part of the body; waits while the client reads too slowly.
+
+        Raises ClientGone once the connection is lost: tokens that come in a row would be written
+        for nobody until the event loop has a turn to say so.
+        """
+        if self.streaming and self._is_gone():
+            raise ClientGone
         self.sending_since = time.perf_counter()
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
         self.sending_since = 0.0
@@ -164,6 +170,10 @@ class Exchange:
         self.completed = True
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
         self.sending_since = 0.0
+
+    def _is_gone(self) -> bool:
+        is_gone = (self.scope.get("extensions") or {}).get("baton.is_gone")
+        return is_gone is not None and bool(is_gone["call"]())
 
     def abort(self) -> None:
         """Drop the connection without waiting for what the client did not read."""

@@ -128,6 +128,9 @@ class Generation:
             if context.trace_id:
                 data["trace_id"] = context.trace_id
                 data["parent_span_id"] = context.parent_span_id
+            slo = choice.request.slo
+            data |= {"ttft_slo_us": slo.ttft_us} if slo.ttft_us else {}
+            data |= {"tpot_slo_us": slo.tpot_us} if slo.tpot_us else {}
             if self._exchange.client_request_id:
                 data["client_request_id"] = self._exchange.client_request_id
             self._observe("received", choice, data)
@@ -172,6 +175,7 @@ class Generation:
                     tenant_id=tenant_id,
                     client_request_id=exchange.client_request_id,
                     cache_salt=params.cache_salt,
+                    slo=params.slo,
                     arrival_us=arrival_us,
                 )
                 choices.append(

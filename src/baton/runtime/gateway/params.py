@@ -6,7 +6,7 @@ import msgspec
 
 from baton.config import GatewayConfig
 from baton.core.layout import ModelInfo
-from baton.core.request import SamplingParams
+from baton.core.request import SLO, SamplingParams
 from baton.errors import RequestRejected
 from baton.runtime.gateway.errors import invalid
 from baton.runtime.gateway.schema import ChatBody, CommonBody, CompletionBody
@@ -17,6 +17,7 @@ MAX_STOP_TOKENS = 256
 MAX_LOGPROBS = 20
 MAX_SALT_CHARS = 256
 MAX_TEMPERATURE = 2.0
+MAX_SLO_MS = 86_400_000.0
 DEFAULT_COMPLETION_TOKENS = 16
 SEED_RANGE = 1 << 63
 
@@ -39,6 +40,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     stop_token_ids: tuple[int, ...]
     num_logprobs: int
     cache_salt: str
+    slo: SLO
+    """The request's own targets; 0 where it has none and the deployment's count."""
     skip_special_tokens: bool
     stream: bool
     include_usage: bool
@@ -97,6 +100,10 @@ def check_parameters(
         stop_token_ids=_stop_token_ids(body.stop_token_ids, info.vocab_size),
         num_logprobs=_num_logprobs(body),
         cache_salt=_cache_salt(body.cache_salt),
+        slo=SLO(
+            ttft_us=_slo_us("ttft_slo_ms", body.ttft_slo_ms),
+            tpot_us=_slo_us("tpot_slo_ms", body.tpot_slo_ms),
+        ),
         skip_special_tokens=body.skip_special_tokens is not False,
         stream=bool(body.stream),
         include_usage=bool(options and options.include_usage),
@@ -147,6 +154,14 @@ def _seed(value: int | None) -> int | None:
     if value is None:
         return None
     return _integer("seed", value, -SEED_RANGE, SEED_RANGE - 1, 0) % SEED_RANGE
+
+
+def _slo_us(name: str, value: float | None) -> int:
+    if value is None:
+        return 0
+    if not 0.001 <= value <= MAX_SLO_MS:
+        raise invalid(name, value, f"use milliseconds above 0 and up to {MAX_SLO_MS:.0f}")
+    return round(value * 1000)
 
 
 def _stops(value: str | list[str] | None) -> tuple[str, ...]:

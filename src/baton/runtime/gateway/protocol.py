@@ -58,7 +58,8 @@ class GatewayProtocol(HttpToolsProtocol):
         self._header_timer.cancel()
         self._header_timer = self.loop.call_later(HEADER_TIMEOUT_S, self._header_late)
         abort: dict[object, object] = {"call": self.transport.abort}
-        self.scope["extensions"] = {"baton.abort": abort}
+        gone: dict[object, object] = {"call": self.transport.is_closing}
+        self.scope["extensions"] = {"baton.abort": abort, "baton.is_gone": gone}
 
     def on_url(self, url: bytes) -> None:
         """A part of the request line."""

@@ -40,6 +40,8 @@ class CommonBody(msgspec.Struct, kw_only=True):
     seed: int | None = None
     cache_salt: str | None = None
     skip_special_tokens: bool | None = None
+    ttft_slo_ms: float | None = None
+    tpot_slo_ms: float | None = None
 
 
 class ChatBody(CommonBody, kw_only=True):

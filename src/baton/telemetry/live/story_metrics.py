@@ -72,14 +72,19 @@ class StoryMetrics:
         self._judge(story)
 
     def _judge(self, story: Story) -> None:
-        """Who gave up by itself is not judged; who failed or was refused has missed."""
-        if story.state == "cancelled" or not (self._ttft_slo_us or self._tpot_slo_us):
+        """Who gave up by itself is not judged; who failed or was refused has missed.
+
+        A request's own targets count before those of the deployment.
+        """
+        ttft_slo_us = story.ttft_slo_us or self._ttft_slo_us
+        tpot_slo_us = story.tpot_slo_us or self._tpot_slo_us
+        if story.state == "cancelled" or not (ttft_slo_us or tpot_slo_us):
             return
         cell = cell_of(story)
         self._judged[cell] += 1
         answered = story.state == "finished"
-        ttft = answered and (not self._ttft_slo_us or story.ttft_us <= self._ttft_slo_us)
-        tpot = answered and (not self._tpot_slo_us or story.tpot_us <= self._tpot_slo_us)
+        ttft = answered and (not ttft_slo_us or story.ttft_us <= ttft_slo_us)
+        tpot = answered and (not tpot_slo_us or story.tpot_us <= tpot_slo_us)
         for clock, is_met in zip(_CLOCKS, (ttft, tpot, ttft and tpot), strict=True):
             self._met[cell, clock] += is_met
 

@@ -45,6 +45,10 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     """When the router had it; the client may have been given it after further ones were there."""
     ended_us: int = 0
     trace_id: str = ""
+    ttft_slo_us: int = 0
+    """The request's own target; 0 where it brought none."""
+    tpot_slo_us: int = 0
+    """The same for each further token."""
     client_request_id: str = ""
     """What the client calls it; in logs and here only."""
 
@@ -108,6 +112,8 @@ def _of_router(event: TraceEvent, found: dict[str, Any]) -> None:
         case "received":
             found["trace_id"] = event.text("trace_id")
             found["client_request_id"] = event.text("client_request_id")
+            found["ttft_slo_us"] = event.number("ttft_slo_us")
+            found["tpot_slo_us"] = event.number("tpot_slo_us")
         case "arrived":
             found["num_tokens"] = event.number("num_tokens")
         case "routed":
