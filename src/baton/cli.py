@@ -266,7 +266,10 @@ def explore(
 @app.command()
 def chaos(
     model: ModelOption = "tiny",
-    minutes: Annotated[float, typer.Option(help="how long faults are injected")] = 3.0,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="how long faults are injected; 3, and with vLLM each kind once"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="of prompts, load and schedule")] = 1,
     only: Annotated[list[str] | None, typer.Option("--only", help="only this kind")] = None,
     pairs: Annotated[int, typer.Option(help="workers of each role")] = 2,
@@ -294,7 +297,7 @@ def chaos(
     code = chaos_command(
         loaded,
         _console,
-        minutes=minutes,
+        minutes=3.0 if minutes is None else minutes,
         seed=seed,
         only=only or [],
         pairs=pairs,

@@ -100,6 +100,9 @@ class FaultyVllm:
         return fault.removesuffix(" once")
 
     async def _serve(self, request, body, leg, params, fault):
+        if fault == "reset":
+            request.transport.abort()
+            return web.Response()
         if fault == "hang":
             await asyncio.sleep(60)
         if fault.isdigit():

@@ -56,6 +56,20 @@ async def test_the_only_decode_server_computes_the_prompt_after_its_load_failed(
         await until(lambda: "given" not in prefill.handles.values())
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_decode_server_that_breaks_off_leaves_the_prompt_to_whoever_lives(stream):
+    """A broken connection tells of a death before the next look at its health does."""
+    async with pair() as (front, _, (decode,)):
+        decode.fault = "reset"
+        got = await ask(front, {**BODY, "stream": stream})
+        text = got.text() if stream else got.json["choices"][0]["text"]
+        assert got.status == 200 and text == expected_text(BODY)
+        assert got.headers["x-baton-mode"] == "recomputed"
+        assert got.headers["x-baton-reason"] == "decode_cut"
+        assert got.headers["x-baton-decode-worker"] == "prefill-0"
+        assert len(decode.requests) == 1
+
+
 async def test_attempts_end_with_a_typed_error():
     async with pair() as (front, (prefill,), (decode,)):
         decode.fault = "500"

@@ -30,6 +30,8 @@ class Answer(msgspec.Struct, kw_only=True):
     reason: str = ""
     status: int = 0
     error: str = ""
+    code: str = ""
+    """Of an error that the server has named; "" for one that only the client noticed."""
     is_done: bool = False
 
     def output(self, index: int) -> Output:
@@ -38,10 +40,19 @@ class Answer(msgspec.Struct, kw_only=True):
 
 
 async def ask(
-    session: aiohttp.ClientSession, url: str, body: dict[str, Any], timeout_s: float
+    session: aiohttp.ClientSession,
+    url: str,
+    body: dict[str, Any],
+    timeout_s: float,
+    into: Answer | None = None,
+    give_up_after: int = 0,
 ) -> Answer:
-    """Send a body to its endpoint and read the answer to its end; errors are part of it."""
-    answer = Answer()
+    """Send a body to its endpoint and read the answer to its end; errors are part of it.
+
+    With `into` whoever cancels this still has what came before. After `give_up_after` tokens of a
+    stream the client leaves; the answer is what it had read.
+    """
+    answer = Answer() if into is None else into
     path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
     try:
         async with (
@@ -52,9 +63,11 @@ async def ask(
             answer.mode = response.headers.get("x-baton-mode", "")
             answer.reason = response.headers.get("x-baton-reason", "")
             if response.status != 200:
-                answer.error = (await response.text())[:300]
+                text = await response.read()
+                answer.error = text.decode("utf-8", "replace")[:300]
+                answer.code = _code_of(text)
             elif body.get("stream"):
-                await _read_stream(response, answer)
+                await _read_stream(response, answer, give_up_after)
             else:
                 take(answer, msgspec.json.decode(await response.read()))
                 answer.is_done = True
@@ -65,7 +78,17 @@ async def ask(
     return answer
 
 
-async def _read_stream(response: aiohttp.ClientResponse, answer: Answer) -> None:
+def _code_of(body: bytes) -> str:
+    try:
+        error = msgspec.json.decode(body)["error"]
+        return str(error.get("code") or error.get("type") or "")
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        return ""
+
+
+async def _read_stream(
+    response: aiohttp.ClientResponse, answer: Answer, give_up_after: int
+) -> None:
     reader = EventReader()
     while piece := await response.content.readany():
         for event in reader.feed(piece):
@@ -75,8 +98,14 @@ async def _read_stream(response: aiohttp.ClientResponse, answer: Answer) -> None
             tree = msgspec.json.decode(event)
             if "error" in tree:
                 answer.error = str(tree["error"].get("message"))[:300]
+                answer.code = str(tree["error"].get("code") or "")
                 return
             take(answer, tree)
+            if give_up_after and len(answer.output(0).token_ids) >= give_up_after:
+                tokens = answer.output(0).token_ids[:give_up_after]
+                answer.outputs = {0: Output(token_ids=tokens)}
+                answer.is_done = True
+                return
 
 
 def take(answer: Answer, tree: dict[str, Any]) -> None:

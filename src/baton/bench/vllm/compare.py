@@ -17,17 +17,18 @@ from rich.console import Console
 from rich.table import Table
 
 from baton import __version__
-from baton.bench.vllm.asking import Answer, ask
-from baton.bench.vllm.cases import WORDS, VllmCase, vllm_cases
+from baton.bench.vllm.cases import WORDS, Shape, VllmCase, unasked, vllm_cases
 from baton.bench.vllm.judge import VllmVerdict, judge
+from baton.bench.vllm.leaks import find_leaks
+from baton.bench.vllm.side import Answers, ask_side
 from baton.config import BatonConfig
 from baton.core.ids import Role
 from baton.errors import BatonError, ConfigError
 from baton.runtime.vllm.serve import VllmFront, open_vllm_front, wait_complete
 
-ASK_S = 240.0
-_DEATH_S = 30.0
-_POLL_S = 0.05
+_STEP_TOKENS = 256
+_SPARE_BLOCKS = 8
+"""Beyond the longest sequence: eight answers of the case that is to outgrow the pool do not fit."""
 
 
 class VllmOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,53 +37,78 @@ class VllmOutcome(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     model: str
     connector: str
+    direction: str
+    servers: str
+    """How many of each role."""
     config_digest: str
     verdicts: tuple[VllmVerdict, ...]
-    skipped: tuple[str, ...] = ()
-    """Cases that need servers which are started here."""
+    unasked: dict[str, str] = {}
+    """Cases of `baton compare` that were not asked, and why."""
+    leaks: tuple[str, ...] = ()
+    """What the pair still holds after the last answer."""
     duration_s: float = 0.0
 
     @property
     def same(self) -> bool:
-        """There was something to compare, and all of it agrees."""
-        return bool(self.verdicts) and all(verdict.same for verdict in self.verdicts)
-
-
-Answers = dict[tuple[str, str], Answer]
+        """There was something to compare, all of it agrees, and nothing is left behind."""
+        return bool(self.verdicts) and all(one.same for one in self.verdicts) and not self.leaks
 
 
 async def run_compare(config: BatonConfig, names: Sequence[str], console: Console) -> VllmOutcome:
     """Ask both sides. Raises BatonError when one cannot run."""
     started_s = time.monotonic()
     salt = uuid.uuid4().hex
+    config, shape = _shaped(config)
+    not_asked = {} if names else unasked(shape)
     if config.vllm.is_attached:
         async with ready_front(config) as front:
             servers = front.backend.servers
             plain = (servers.up(Role.MIXED) or servers.up(Role.DECODE))[0]
-            cases = _chosen(await _cases(plain.url, config), names)
-            here = [case for case in cases if case.restart is None]
-            alone = await _side(plain.url, None, here, salt + "alone", console)
-            pair = await _side(front.url, front, here, salt + "pair", console)
-            skipped = tuple(case.name for case in cases if case.restart is not None)
+            cases = _chosen(vllm_cases(shape, await vocabulary_of(plain.url)), names)
+            here = [case for case in cases if not case.restarts]
+            why = "these servers are not ours to kill"
+            not_asked |= {case.name: why for case in cases if case.restarts}
+            alone = await ask_side(plain.url, None, here, salt + "alone", console)
+            pair = await ask_side(front.url, front, here, salt + "pair", console)
+            leaks = await find_leaks(front.backend)
     else:
         cluster = msgspec.structs.replace(config.cluster, prefill=0, decode=0, mixed=1)
         one = msgspec.structs.replace(config, cluster=cluster)
         async with ready_front(one) as front:
             (plain,) = front.backend.servers.up(Role.MIXED)
-            here = _chosen(await _cases(plain.url, config), names)
-            alone = await _side(plain.url, None, here, salt + "alone", console)
+            here = _chosen(vllm_cases(shape, await vocabulary_of(plain.url)), names)
+            alone = await ask_side(plain.url, None, here, salt + "alone", console)
         async with ready_front(config) as front:
-            pair = await _side(front.url, front, here, salt + "pair", console)
-            skipped = ()
+            pair = await ask_side(front.url, front, here, salt + "pair", console)
+            leaks = await find_leaks(front.backend)
+    counts = config.cluster
     return VllmOutcome(
         version=__version__,
         model=config.model.name,
         connector=config.vllm.connector,
+        direction=str(config.vllm.direction),
+        servers=f"{counts.prefill} prefill, {counts.decode} decode",
         config_digest=config.digest,
-        verdicts=tuple(_verdicts(here, alone, pair)),
-        skipped=skipped,
+        verdicts=tuple(_verdicts(here, alone, pair, counts.prefill == 1)),
+        unasked=not_asked,
+        leaks=tuple(leaks),
         duration_s=time.monotonic() - started_s,
     )
+
+
+def _shaped(config: BatonConfig) -> tuple[BatonConfig, Shape]:
+    """Servers that start here get steps and a pool that the cases can outgrow."""
+    block = max(32, config.worker.block_size)
+    if config.vllm.is_attached:
+        return config, Shape(block=block, step=config.worker.max_batch_tokens)
+    arguments = ["--max-num-batched-tokens", str(_STEP_TOKENS)]
+    longest = config.model.max_model_len
+    if longest:
+        num_blocks = -(-longest // block) + _SPARE_BLOCKS
+        arguments += ["--num-gpu-blocks-override", str(num_blocks)]
+    settings = msgspec.structs.replace(config.vllm, arguments=(*arguments, *config.vllm.arguments))
+    config = msgspec.structs.replace(config, vllm=settings)
+    return config, Shape(block=block, step=_STEP_TOKENS, is_tight=bool(longest))
 
 
 @asynccontextmanager
@@ -95,15 +121,15 @@ async def ready_front(config: BatonConfig) -> AsyncIterator[VllmFront]:
         yield front
 
 
-async def _cases(url: str, config: BatonConfig) -> tuple[VllmCase, ...]:
-    size = max(32, config.worker.block_size)
+async def vocabulary_of(url: str) -> list[int]:
+    """Token ids of ordinary words at that server. Raises BatonError where it names none."""
     async with aiohttp.ClientSession() as session:
         body = {"prompt": " " + " ".join(WORDS)}
         async with session.post(f"{url}/tokenize", json=body) as response:
             if response.status != 200:
                 raise BatonError(f"{url}/tokenize answers {response.status}")
             tokens = msgspec.json.decode(await response.read())["tokens"]
-    return vllm_cases(size, sorted(set(tokens)))
+    return sorted(set(tokens))
 
 
 def _chosen(cases: Sequence[VllmCase], names: Sequence[str]) -> list[VllmCase]:
@@ -115,46 +141,17 @@ def _chosen(cases: Sequence[VllmCase], names: Sequence[str]) -> list[VllmCase]:
     return [case for case in cases if not names or case.name in names]
 
 
-async def _side(
-    url: str, front: VllmFront | None, cases: Sequence[VllmCase], salt: str, console: Console
-) -> Answers:
-    """Every answer of one side; without a front it is the plain server, and nobody is killed."""
-    answers: Answers = {}
-    async with aiohttp.ClientSession() as session:
-        for case in cases:
-            for number, bodies in enumerate(case.rounds):
-                if number and case.restart is not None and front is not None:
-                    await _restart(front, case.restart)
-                salted = [{**body, "cache_salt": salt + case.name} for body in bodies]
-                found = await asyncio.gather(*(ask(session, url, one, ASK_S) for one in salted))
-                for index, answer in enumerate(found):
-                    answers[case.name, f"{number}.{index}"] = answer
-    side = "plain vLLM" if front is None else "pair"
-    console.print(f"{side}: {len(answers)} answers", highlight=False)
-    return answers
-
-
-async def _restart(front: VllmFront, role: Role) -> None:
-    """Kill the server of a role and wait for a pair with its next life."""
-    assert front.processes is not None
-    (slot, *_) = [slot for slot in front.processes.slots if slot.server.role is role]
-    epoch = slot.server.epoch
-    slot.kill()
-    async with asyncio.timeout(_DEATH_S):
-        while slot.server.is_up:
-            await asyncio.sleep(_POLL_S)
-    await wait_complete(front, front.backend.config.cluster.start_timeout_s)
-    if slot.server.epoch == epoch:
-        raise BatonError(f"{slot.server.server_id} came back as the life that was killed")
-
-
-def _verdicts(cases: Sequence[VllmCase], alone: Answers, pair: Answers) -> list[VllmVerdict]:
+def _verdicts(
+    cases: Sequence[VllmCase], alone: Answers, pair: Answers, has_one_source: bool
+) -> list[VllmVerdict]:
+    """Where several servers prefill, only the most that one may have had is known."""
     verdicts = []
     for case in cases:
-        for number, bodies in enumerate(case.rounds):
-            for index in range(len(bodies)):
-                label = f"{number}.{index}"
-                last = number == len(case.rounds) - 1
+        for number, asked in enumerate(case.rounds):
+            for index, one in enumerate(asked.asks):
+                label, reused = f"{number}.{index}", one.reused
+                if reused is not None and not has_one_source:
+                    reused = (0, reused[1])
                 verdicts.append(
                     judge(
                         case.name,
@@ -162,7 +159,7 @@ def _verdicts(cases: Sequence[VllmCase], alone: Answers, pair: Answers) -> list[
                         alone[case.name, label],
                         pair[case.name, label],
                         mode="disaggregated" if case.is_split else "colocated",
-                        reused=case.reused if last else None,
+                        reused=reused,
                     )
                 )
     return verdicts
@@ -195,16 +192,17 @@ def print_outcome(outcome: VllmOutcome, console: Console) -> None:
         for text in verdict.differences:
             line = f"{verdict.case} {verdict.label}: {text}"
             console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
-    if outcome.skipped:
-        names = ", ".join(outcome.skipped)
-        console.print(f"skipped, servers are not ours to restart: {names}", highlight=False)
+    for name, why in outcome.unasked.items():
+        console.print(f"not asked: {name}: {why}", highlight=False, soft_wrap=True)
+    for text in outcome.leaks:
+        console.print(f"left behind: {text}", style="red", markup=False, soft_wrap=True)
     different = sum(not verdict.same for verdict in outcome.verdicts)
-    result = "equal" if outcome.same else f"{different} DIFFERENT"
+    result = "equal" if outcome.same else f"{different} DIFFERENT, {len(outcome.leaks)} LEFT"
     console.print(
         f"{result}: {len(outcome.verdicts)} requests "
-        f"of a vLLM pair by {outcome.connector} against plain vLLM; compared tokens, texts, ends, "
-        f"usage and logprobs; {outcome.model}, configuration {outcome.config_digest}, "
-        f"{outcome.duration_s:.0f} s",
+        f"in {len(cases)} cases of vLLM by {outcome.connector}, {outcome.direction}, "
+        f"{outcome.servers}, against plain vLLM; compared tokens, texts, ends, usage and logprobs; "
+        f"{outcome.model}, configuration {outcome.config_digest}, {outcome.duration_s:.0f} s",
         highlight=False,
         soft_wrap=True,
     )

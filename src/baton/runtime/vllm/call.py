@@ -25,6 +25,7 @@ logger = logging.getLogger("baton.vllm")
 ERROR_EVENT = b'data: {"error"'
 OLD_ERROR_EVENT = b'data: {"object":"error"'
 DONE_EVENT = b"data: [DONE]\n\n"
+_BROKEN = frozenset({"connect", "cut", "server_down"})
 WHOLE_TOKEN_S = 1.0
 """Per token of an answer that is not streamed: far above any step, and still an end."""
 
@@ -58,6 +59,8 @@ class Call:
         self._deadline_s = started_s + self._knobs.ttft_budget_ms / 1000
         self._avoid_prefill: set[str] = set()
         self._avoid_decode: set[str] = set()
+        self._gone: set[str] = set()
+        """Servers whose connection broke, whatever the last look at their health has said."""
         self._fallback = ""
         """Why the prompt is computed where it decodes; "" while a handoff may still be tried."""
 
@@ -86,7 +89,7 @@ class Call:
     def _choose(self) -> Route:
         router = self._backend.router
         if self._fallback:
-            route = router.colocated(self._fallback, self._avoid_decode)
+            route = router.colocated(self._fallback, self._avoid_decode, self._gone)
             route = msgspec.structs.replace(route, mode=Mode.RECOMPUTED)
         else:
             route = router.choose(self._ask, self._avoid_prefill, self._avoid_decode)
@@ -98,6 +101,8 @@ class Call:
         servers = self._backend.servers
         if failed.reason == "connect":
             servers[failed.server].fall("it refuses connections")
+        if failed.reason in _BROKEN:
+            self._gone.add(failed.server)
         if failed.is_clients:
             raise failed.rejection() from failed
         avoid = self._avoid_prefill if failed.leg == "prefill" else self._avoid_decode

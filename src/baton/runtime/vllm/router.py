@@ -155,12 +155,15 @@ class VllmRouter:
         names = {server.server_id for pair in proven for server in pair}
         return [server for server in prefills + decodes if server.server_id in names]
 
-    def colocated(self, reason: str, avoid: Set[str] = _NOBODY) -> Route:
+    def colocated(self, reason: str, avoid: Set[str] = _NOBODY, gone: Set[str] = _NOBODY) -> Route:
         """The whole request at one server: a mixed or decode one, or any while none is up.
 
-        Raises RequestRejected 503 when nobody answers.
+        `gone` are servers that broke a connection of this request: another role's is better than
+        those. Raises RequestRejected 503 when nobody answers.
         """
-        servers = self._servers.up(Role.MIXED, Role.DECODE) or self._servers.up(Role.PREFILL)
+        ranked = self._servers.up(Role.MIXED, Role.DECODE), self._servers.up(Role.PREFILL)
+        alive = [[s for s in some if s.server_id not in gone] for some in ranked]
+        servers = next((some for some in (*alive, *ranked) if some), [])
         servers = [s for s in servers if s.server_id not in avoid] or servers
         if not servers:
             raise RequestRejected(
