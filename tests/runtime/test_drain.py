@@ -1,8 +1,11 @@
 """A drained worker gets nothing new, keeps its streams until the deadline, and then goes."""
 
 import asyncio
+import os
+import signal
 
 import pytest
+from tests.runtime.pipeline.test_stage_deaths import is_alive, stages_of
 from tests.runtime.real_deployment import serving
 
 pytestmark = pytest.mark.slow
@@ -55,6 +58,68 @@ async def test_drains_wait_for_streams_refuse_the_last_and_hand_over_at_the_dead
         last = await drain(served, "decode-3", 1)
         assert last.status_code == 409 and "last decode worker" in last.text
         assert await served.until_idle(20) == []
+
+
+async def until_idle_without(served, expected) -> None:
+    assert await served.stream(BODY) == expected
+    assert await served.until_idle(20) == []
+
+
+async def test_a_worker_that_is_down_is_removed_and_does_not_come_back():
+    async with serving(
+        "cluster.decode=2", "gateway.allow_drain=true", "cluster.pin_cores=false"
+    ) as served:
+        expected = await served.stream(BODY)
+        doomed = served.view("decode-2").info
+        os.kill(doomed.pid, signal.SIGKILL)
+        await until_gone(served, "decode-2")
+        refused = await drain(served, "decode-3", 1)
+        assert refused.status_code == 404
+        assert (await drain(served, "decode-2", 30)).status_code == 202
+        async with asyncio.timeout(30):
+            while len(served.deployment.supervisor.workers) > 2:
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(3)  # its next life would have begun long ago
+        assert served.deployment.router.node.fleet.get("decode-2") is None
+        assert (await drain(served, "decode-2", 1)).status_code == 404
+        await until_idle_without(served, expected)
+
+
+async def test_a_busy_pipeline_ends_whole_and_a_worker_that_was_given_up_too():
+    """The first is unknown to the router, though its process runs; the others end with theirs."""
+    async with serving(
+        "cluster.prefill=2",
+        "cluster.decode=2",
+        "cluster.decode_pp=2",
+        "gateway.allow_drain=true",
+        "cluster.pin_cores=false",
+    ) as served:
+        expected = await served.stream({**BODY, "max_tokens": 300})
+        stages = stages_of(served.view("decode-2").info.pid)
+        assert len(stages) == 2
+        progress: list[str] = []
+        streams = [
+            asyncio.create_task(served.stream({**BODY, "max_tokens": 300}, one))
+            for one in (progress, [])
+        ]
+        async with asyncio.timeout(60):
+            while not progress:
+                await asyncio.sleep(0.01)
+        assert (await drain(served, "decode-2", 0)).status_code == 202
+        assert [await one for one in streams] == [expected, expected]
+        await until_gone(served, "decode-2")
+
+        given_up = served.view("prefill-0").info
+        served.deployment.router.worker_lost("prefill-0", given_up.epoch, False)
+        assert (await drain(served, "prefill-0", 30)).status_code == 202
+        async with asyncio.timeout(30):
+            while served.deployment.supervisor.role_of("prefill-0") is not None:
+                await asyncio.sleep(0.05)
+            while any(map(is_alive, [given_up.pid, *stages])):
+                await asyncio.sleep(0.05)
+        last = await drain(served, "prefill-1", 1)
+        assert last.status_code == 409 and "last prefill worker" in last.text
+        await until_idle_without(served, await served.stream(BODY))
 
 
 async def test_nobody_is_drained_where_it_is_not_allowed():

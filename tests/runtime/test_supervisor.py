@@ -11,7 +11,7 @@ import pytest
 from baton.config import load_config
 from baton.runtime.channel import ControlChannel, ipc_endpoint
 from baton.runtime.issuer_key import mint_signer, published
-from baton.runtime.launch import LocalLauncher
+from baton.runtime.launch import LifeLost, LocalLauncher
 from baton.runtime.lines import LINE_NBYTES_MAX, read_lines
 from baton.runtime.router_door import RouterDoor
 from baton.runtime.supervisor import Supervisor
@@ -156,3 +156,71 @@ async def test_a_slot_that_is_not_kept_any_more_fails_the_deployment(supervise):
     supervisor.start()
     reason = await asyncio.wait_for(supervisor.failure, SECONDS)
     assert "is not restarted any more: KeyError" in reason
+
+
+class OutOfReach:
+    """Lives of this host of which nothing is heard from their first line on."""
+
+    def __init__(self, launcher: LocalLauncher) -> None:
+        self._launcher = launcher
+        self.sweep = launcher.sweep
+        self.lives = []
+        self.are_reachable = asyncio.Event()
+
+    async def take_site(self, ordinal):
+        site = await self._launcher.take_site(ordinal)
+        start = site.start
+
+        async def begin(spec):
+            life = await start(spec)
+            self.lives.append(life)
+            life.lines, end = self._lines, life.prove_end
+
+            async def prove_end():
+                await self.are_reachable.wait()
+                return await end()
+
+            life.prove_end = prove_end
+            return life
+
+        site.start = begin
+        return site
+
+    async def _lines(self):
+        raise LifeLost("nothing is heard of it")
+        yield b""
+
+
+async def test_a_life_that_was_lost_is_over_at_once_and_dead_when_that_is_proven(supervise):
+    lost = asyncio.Queue[tuple[int, bool]]()
+    supervisor = supervise("exec sleep 60", lambda _, epoch, ended: lost.put_nowait((epoch, ended)))
+    del supervisor.workers[1:]
+    launcher = supervisor._launcher = OutOfReach(supervisor._launcher)
+    supervisor.start()
+    async with asyncio.timeout(SECONDS):
+        assert [await lost.get(), await lost.get()] == [(1, False), (2, False)]
+        launcher.lives[0].kill()
+        assert await lost.get() != (1, True), "it is dead, but who could know?"
+        launcher.are_reachable.set()
+        while (told := await lost.get()) != (1, True):
+            assert told[1] is False, "this one lives"
+    for life in launcher.lives:
+        life.kill()
+
+
+async def test_a_worker_that_is_removed_while_it_may_not_start_never_starts(supervise, tmp_path):
+    starts = tmp_path / "starts"
+    lost = asyncio.Queue[int]()
+    supervisor = supervise(
+        f"echo x >> {starts}; {READY}; exit 9", lambda _, epoch, ended: lost.put_nowait(epoch)
+    )
+    del supervisor.workers[1:]
+    supervisor.start()
+    async with asyncio.timeout(SECONDS):
+        while await lost.get() != 3:  # it waits for a second now
+            pass
+        await supervisor.remove(supervisor.workers[0].worker_id)
+    assert supervisor.workers == [] and not supervisor.failure.done()
+    count = starts.read_text()
+    await asyncio.sleep(1.2)
+    assert starts.read_text() == count and lost.empty()

@@ -4,19 +4,23 @@ from baton.core.ids import Role
 from baton.nodes.router import Router
 
 
-def drain_refusal(router: Router, worker_id: str) -> str:
-    """Why this worker cannot be drained: it is not here, or nobody else could serve; or ""."""
+def drain_refusal(router: Router, worker_id: str, absent: Role | None = None) -> str:
+    """Why this worker cannot be drained: it is not here, or nobody else could serve; or "".
+
+    `absent` is the role of one that has no life now and would get another one.
+    """
     view = router.fleet.get(worker_id)
-    if view is None:
+    role = view.info.role if view is not None else absent
+    if role is None:
         known = ", ".join(sorted(other.info.worker_id for other in router.fleet))
         return f"worker {worker_id!r} is not up; the live ones are {known or 'none'}"
-    if view.draining:
+    if view is not None and view.draining:
         return f"worker {worker_id} is drained already"
     rest = {other.info.role for other in router.fleet if other is not view and not other.draining}
     if Role.MIXED in rest or {Role.PREFILL, Role.DECODE} <= rest:
         return ""
     return (
-        f"{worker_id} is the last {view.info.role} worker that takes requests, so nothing could be "
+        f"{worker_id} is the last {role} worker that takes requests, so nothing could be "
         "served without it; start another one first"
     )
 

@@ -38,6 +38,7 @@ class Deployment:
         self.runtime_dir = runtime_dir
         self._draining: set[asyncio.Task[None]] = set()
         router.on_drain = self.drain
+        router.slot_of = supervisor.role_of
 
     def drain(self, worker_id: str, epoch: int, timeout_s: float) -> None:
         """Remove a worker that the router gives nothing new, once it is idle or after so long."""
@@ -106,7 +107,9 @@ async def deploy(
     Without `start_workers` the caller starts them, once what else may fail quickly has not.
     Faults are for chaos runs: `faults_of(worker_id, epoch)` is asked at the start of each life.
     """
-    async with open_hosts(settle_plane(config)) as hosts:
+    config = settle_plane(config)
+    config_digest = config.digest  # of what was asked for: that of other hosts is the same
+    async with open_hosts(config) as hosts:
         config = hosts.config
         raise_descriptor_limit()
         model_path = await prepare_model(config.model.name, progress)
@@ -114,7 +117,9 @@ async def deploy(
             trace_dir.mkdir(parents=True, exist_ok=True)
         _sweep_runtime_dirs()
         runtime_dir = Path(tempfile.mkdtemp(prefix=f"{_RUNTIME_PREFIX}{os.getpid()}-"))
-        router = RouterHost(config, runtime_dir, trace_dir, faults=router_faults)
+        router = RouterHost(
+            config, runtime_dir, trace_dir, faults=router_faults, config_digest=config_digest
+        )
         supervisor = Supervisor(
             config,
             hosts.launcher(model_path),

@@ -12,6 +12,7 @@ from baton.core.delivery import Delivery, Failed, Finished
 from baton.core.deployment_manifest import DeploymentRecord
 from baton.core.effects import Effect, Trace
 from baton.core.events import Event
+from baton.core.ids import Role
 from baton.core.layout import ModelInfo
 from baton.core.messages import Envelope, Hello, Refused, Traced
 from baton.core.request import Request
@@ -50,8 +51,10 @@ class RouterHost:
         trace_dir: Path | None = None,
         *,
         faults: FaultSpec | None = None,
+        config_digest: str = "",
     ) -> None:
         self._config = config
+        self._config_digest = config_digest or config.digest
         self._loop = asyncio.get_running_loop()
         endpoint = control_endpoint(config.cluster, runtime_dir, "router")
         keys = mint_keys() if config.cluster.control == "tcp" else None
@@ -75,6 +78,8 @@ class RouterHost:
         self._refusals: set[str] = set()
         self.on_drain: Callable[[str, int, float], None] = lambda worker_id, epoch, timeout_s: None
         """Takes a worker away that gets nothing new any more: set by who started it."""
+        self.slot_of: Callable[[str], Role | None] = lambda worker_id: None
+        """The role of a worker that is kept alive, be it up or not: set by who keeps it."""
         self.failure = ""
         """Why this router cannot go on; "" while it does."""
         self._receiving = asyncio.create_task(self._receive())
@@ -125,7 +130,7 @@ class RouterHost:
         info = self.info
         return {
             "version": __version__,
-            "config_digest": self._config.digest,
+            "config_digest": self._config_digest,
             "model": info.name if info else "",
             "model_digest": info.identity.digest if info else "",
             "layout_digest": info.layout.digest if info else "",
@@ -203,13 +208,17 @@ class RouterHost:
     def drain(self, worker_id: str) -> int:
         """Give this worker nothing new. Returns the epoch of the life that this is true of.
 
-        Raises RequestRejected where it is not up, or nobody could serve without it.
+        It is 0 for a worker that has no life now, because it waits for a node or for its next
+        start. Raises RequestRejected for an unknown one, or where nobody could serve without it.
         """
-        refusal = drain_refusal(self._node, worker_id)
         view = self._node.fleet.get(worker_id)
-        if refusal or view is None:
-            status = 404 if view is None else 409
+        absent = self.slot_of(worker_id) if view is None else None
+        refusal = drain_refusal(self._node, worker_id, absent)
+        if refusal:
+            status = 404 if view is None and absent is None else 409
             raise RequestRejected(refusal, status=status, param="worker", code="cannot_drain")
+        if view is None:
+            return 0
         epoch = view.info.epoch
         self._feed(events.WorkerDraining(worker_id=worker_id, epoch=epoch))
         return epoch

@@ -60,6 +60,8 @@ class ManagedWorker:
         """What the current life reported last: an error, or the stage of its start."""
         self.leaving = False
         """It is not started again."""
+        self.lost: Life | None = None
+        """The current life, where its end was not seen."""
         self.ready_s = 0.0
         """When the current life was ready, on the monotonic clock; 0 before."""
 
@@ -68,7 +70,8 @@ class Supervisor:
     """Owns the worker processes. `on_lost` is called once per life that is over.
 
     It takes worker id, epoch, and whether the process is known to have ended: one that was lost
-    with its node or its keeper may still run there.
+    with its node or its keeper may still run there. Of such a life it is called once more, with
+    True, when there is proof.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class Supervisor:
         self._faults_of = faults_of
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._proofs: set[asyncio.Task[None]] = set()
         self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.workers = [
             ManagedWorker(worker_id, ordinal, role)
@@ -120,6 +124,8 @@ class Supervisor:
     async def stop(self) -> None:
         """Stop every process: end of input first, then SIGKILL after a bound."""
         self._stopping = True
+        for proof in self._proofs:
+            proof.cancel()
         for worker in self.workers:
             if worker.life is not None:
                 worker.life.stop()
@@ -133,17 +139,35 @@ class Supervisor:
                 task.cancel()
         self._launcher.sweep()
 
+    def role_of(self, worker_id: str) -> Role | None:
+        """Of a worker that is kept alive, be it up or not; None for another one."""
+        kept = (one.role for one in self.workers if one.worker_id == worker_id and not one.leaving)
+        return next(kept, None)
+
     async def remove(self, worker_id: str) -> None:
-        """End a worker for good: its slot goes. Its end is told as any other."""
+        """End a worker for good, in whichever life it is: its slot goes.
+
+        Its end is told as any other. What has no process yet, because it waits for a node or
+        until it may restart, is not waited for.
+        """
         for worker in [one for one in self.workers if one.worker_id == worker_id]:
             worker.leaving = True
-            if worker.life is not None:
-                worker.life.stop()
             task = next((one for one in self._tasks if one.get_name() == worker_id), None)
-            if task is not None:
+            if task is None:
+                continue
+            if worker.life is None:
+                task.cancel()
+            else:
+                worker.life.stop()
+            await asyncio.wait([task], timeout=_STOP_TIMEOUT_S)
+            if not task.done():
+                self._kill(worker)
                 await asyncio.wait([task], timeout=_STOP_TIMEOUT_S)
-                if not task.done():
-                    self._kill(worker)
+            self._forget(worker)
+
+    def _forget(self, worker: ManagedWorker) -> None:
+        if worker in self.workers:
+            self.workers.remove(worker)
 
     def kill(self, worker_id: str) -> None:
         """End a worker that no longer answers; its death makes its state safe to reclaim."""
@@ -166,8 +190,9 @@ class Supervisor:
             with contextlib.suppress(OSError):  # out of descriptors: the next death sweeps too
                 self._launcher.sweep()
             self._on_lost(worker.worker_id, worker.epoch, code != _LOST)
+            self._seek_proof(worker)
             if worker.leaving:
-                self.workers.remove(worker)
+                self._forget(worker)
                 return
             error = worker.report.error
             # Before it ever served, an error is a configuration that cannot work; later it may
@@ -194,12 +219,31 @@ class Supervisor:
             worker.quick_deaths = 1 if steady else worker.quick_deaths + 1
             await asyncio.sleep(_BACKOFF_S[min(worker.quick_deaths, len(_BACKOFF_S)) - 1])
 
+    def _seek_proof(self, worker: ManagedWorker) -> None:
+        """What a life may still write into is kept until its end is proven."""
+        if worker.lost is None:
+            return
+        proving = self._prove(worker.worker_id, worker.epoch, worker.lost)
+        worker.lost = None
+        task = asyncio.create_task(proving, name=f"end of {worker.worker_id}")
+        self._proofs.add(task)
+        task.add_done_callback(self._proofs.discard)
+
+    async def _prove(self, worker_id: str, epoch: int, life: Life) -> None:
+        if await life.prove_end():
+            notice(worker_id, f"epoch {epoch} is proven to have ended")
+            self._on_lost(worker_id, epoch, True)
+        else:
+            text = "what it may write into stays in quarantine until its holder restarts"
+            notice(worker_id, f"the end of epoch {epoch} could not be proven; {text}")
+
     def _fail(self, reason: str) -> None:
         if not self.failure.done():
             self.failure.set_result(reason)
 
     async def _run(self, worker: ManagedWorker) -> int:
         """One life, from its place to its end; returns its exit code."""
+        site = None
         try:
             site = await self._launcher.take_site(worker.ordinal)
             life = await self._begin(worker, site)
@@ -209,7 +253,8 @@ class Supervisor:
         except (OSError, LifeLost) as error:
             # Without descriptors, processes or nodes there is no worker now; there may be later.
             notice(worker.worker_id, f"cannot start a process: {error}")
-            return _NO_PROCESS
+            is_unknown = site is not None and isinstance(error, LifeLost)
+            return _LOST if is_unknown else _NO_PROCESS  # it may have started all the same
         if life is None:
             return _NO_PROCESS
         worker.life = life
@@ -219,20 +264,21 @@ class Supervisor:
             return await life.wait()
         except LifeLost as error:
             notice(worker.worker_id, f"epoch {worker.epoch} is lost: {error}")
+            worker.lost = life
             return _LOST
         finally:
             worker.life = None
 
     async def _begin(self, worker: ManagedWorker, site: Site) -> Life | None:
-        """Start at that place; None where everything stops meanwhile."""
-        if self._stopping:
+        """Start at that place; None where it is not wanted any more."""
+        if self._stopping or worker.leaving:
             site.leave()
             return None
         worker.cores, worker.host = site.cores, site.host
         if site.public_key:
             self._door.admit(worker.worker_id, worker.epoch, site.public_key)
         life = await site.start(self._spec(worker, site))
-        if self._stopping:
+        if self._stopping or worker.leaving:
             life.kill()
         return life
 

@@ -18,6 +18,8 @@ from baton.errors import BatonError
 _READY_S = 300.0
 _STOP_S = 60.0
 _URL = re.compile(r"ready at (http://\S+);")
+_DIGEST = re.compile(r"configuration (\w+),")
+_ENDED = re.compile(r'baton_requests_ended_total\{state="(\w+)"\} (\d+)')
 _BLOCKS = re.compile(r'baton_kv_blocks\{worker="([^"]+)",state="(quarantined|reserved)"\} (\S+)')
 _COPIES = re.compile(r'baton_source_copies\{worker="([^"]+)"\} (\S+)')
 _LANES = re.compile(
@@ -62,10 +64,36 @@ class Served:
         """The live workers by id."""
         return {one["id"]: one for one in self.get("/version")["status"]["workers"]}
 
-    def lanes(self) -> str:
-        """Which ways orders took, and how many."""
-        found = _LANES.findall(self._ask("/metrics").decode())
-        return ", ".join(f"{count} of {worker} by {lane}" for worker, lane, count in found)
+    def digests(self) -> tuple[str, str]:
+        """Of the configuration: as it was printed at start, and as /version says it."""
+        found = _DIGEST.search(self._log.read_text(errors="replace"))
+        return found[1] if found else "none", self.get("/version")["status"]["config_digest"]
+
+    def has_said(self, text: str, timeout_s: float) -> bool:
+        """Whether its output has this text, or gets it in that time."""
+        deadline_s = time.monotonic() + timeout_s
+        while text not in " ".join(self._log.read_text(errors="replace").split()):
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(0.2)
+        return True
+
+    def failures(self) -> str:
+        """How many requests ended otherwise than finished, by how."""
+        found = _ENDED.findall(self._ask("/metrics").decode())
+        if not any(state == "finished" for state, _ in found):
+            raise BatonError("/metrics names no finished request, so nothing can be said of others")
+        other = [f"{count} {state}" for state, count in found if state != "finished"]
+        return ", ".join(one for one in other if not one.startswith("0 "))
+
+    def lanes(self, wanted: str, timeout_s: float) -> str:
+        """Which ways orders took, and how many: once one went that way, or after so long."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            found = _LANES.findall(self._ask("/metrics").decode())
+            if any(lane == wanted for _, lane, _ in found) or time.monotonic() > deadline_s:
+                return ", ".join(f"{count} of {worker} by {lane}" for worker, lane, count in found)
+            time.sleep(0.2)
 
     def leftovers(self, timeout_s: float = 20.0) -> list[str]:
         """What is still held once nothing is asked any more, after at most so long."""

@@ -25,6 +25,13 @@ class Life(Protocol):
         """Its exit code, negative for a signal. Raises LifeLost when nobody can tell any more."""
         ...
 
+    async def prove_end(self) -> bool:
+        """After LifeLost: wait until the process is known to be dead.
+
+        False when no proof came in its time; that it was not heard of is none.
+        """
+        ...
+
     def stop(self) -> None:
         """Let it end: its standard input is closed."""
         ...

@@ -36,6 +36,11 @@ class LocalLife:
         """See `Life.wait`."""
         return await self._process.wait()
 
+    async def prove_end(self) -> bool:
+        """See `Life.prove_end`: this host reaps it."""
+        await self._process.wait()
+        return True
+
     def stop(self) -> None:
         """See `Life.stop`."""
         assert self._process.stdin is not None

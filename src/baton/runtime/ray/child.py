@@ -12,7 +12,8 @@ import time
 from baton.runtime.cores import thread_environment
 from baton.runtime.dataplane import sweep_orphans
 from baton.runtime.lines import LINE_NBYTES_MAX
-from baton.runtime.ray.orders import News
+from baton.runtime.ray.orders import News, ProcessMark
+from baton.runtime.ray.witness import mark_process
 
 
 class Child:
@@ -29,6 +30,8 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._code: int | None = None
         self._error: OSError | None = None
+        self.mark: ProcessMark | None = None
+        """By which its end can be proven when this process is no more."""
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._main, name="baton-worker", daemon=True)
         self._thread.start()
@@ -73,6 +76,7 @@ class Child:
                 start_new_session=True,
                 env=self._environment,
             )
+            self.mark = mark_process(self._process.pid)
         except OSError as error:
             self._error = error
             self._started.set()

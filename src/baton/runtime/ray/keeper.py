@@ -13,7 +13,7 @@ from baton.runtime.curve import CurveKeys, mint_keys
 from baton.runtime.dataplane import sweep_orphans
 from baton.runtime.model_preparation import prepare_model
 from baton.runtime.ray.child import Child
-from baton.runtime.ray.orders import Prepared, SiteFacts, SiteOrder
+from baton.runtime.ray.orders import Prepared, SiteFacts, SiteOrder, Started
 from baton.runtime.spec import WorkerSpec
 
 _NEWS_S = 5.0
@@ -52,15 +52,15 @@ class Keeper:
             return _encoded(Prepared(error=str(error)))
         return _encoded(Prepared(path=str(path)))
 
-    def start(self, spec_bytes: bytes) -> str:
-        """Start the life that this describes; returns why it cannot, or ""."""
+    def start(self, spec_bytes: bytes) -> bytes:
+        """Start the life that this describes."""
         spec = msgspec.json.decode(spec_bytes, type=WorkerSpec)
         spec = replace(spec, control_keys=self._keys, parent_pid=os.getpid())
         try:
             self._child = Child(msgspec.json.encode(spec), spec.config.worker.threads)
         except OSError as error:
-            return str(error)
-        return ""
+            return _encoded(Started(error=str(error)))
+        return _encoded(Started(mark=self._child.mark))
 
     def news(self) -> bytes:
         """What the worker has reported meanwhile; waits a few seconds for something to say."""

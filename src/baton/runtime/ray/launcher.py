@@ -14,9 +14,10 @@ from baton.errors import ConfigError
 from baton.policy.worker_placement import Need
 from baton.runtime.launch import LifeLost
 from baton.runtime.ray.cluster import RayCluster, Seat
+from baton.runtime.ray.inquest import Inquest
 from baton.runtime.ray.keeper import NUM_CALLS, Keeper
 from baton.runtime.ray.life import RayLife
-from baton.runtime.ray.orders import Prepared, SiteFacts, SiteOrder
+from baton.runtime.ray.orders import Prepared, SiteFacts, SiteOrder, Started
 from baton.runtime.spec import WorkerSpec
 
 
@@ -33,13 +34,17 @@ class RaySite:
     async def start(self, spec: WorkerSpec) -> RayLife:
         """See `Site.start`."""
         try:
-            error = await self._keeper.start.remote(msgspec.json.encode(spec))
+            answer = await self._keeper.start.remote(msgspec.json.encode(spec))
         except ray.exceptions.RayError as lost:
             raise LifeLost(str(lost).strip().splitlines()[0]) from lost
-        if error:
+        except asyncio.CancelledError:
             self.leave()
-            raise OSError(error)
-        return RayLife(self._keeper)
+            raise
+        started = msgspec.msgpack.decode(answer, type=Started)
+        if started.mark is None:
+            self.leave()
+            raise OSError(started.error)
+        return RayLife(self._keeper, Inquest(started.mark, self.host))
 
     def leave(self) -> None:
         """See `Site.leave`."""

@@ -8,6 +8,7 @@ import msgspec
 import ray
 
 from baton.runtime.launch import LifeLost
+from baton.runtime.ray.inquest import Inquest
 from baton.runtime.ray.orders import News
 
 _KILL_TIMEOUT_S = 5.0
@@ -17,8 +18,9 @@ _KILL_TIMEOUT_S = 5.0
 class RayLife:
     """See `Life`."""
 
-    def __init__(self, keeper: Any) -> None:
+    def __init__(self, keeper: Any, inquest: Inquest) -> None:
         self._keeper = keeper
+        self._inquest = inquest
         self._code: int | None = None
         self._given_up = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -39,6 +41,10 @@ class RayLife:
         if self._code is None:
             raise LifeLost("it was not heard to its end")
         return self._code
+
+    async def prove_end(self) -> bool:
+        """See `Life.prove_end`: its node testifies, and ends what still runs there."""
+        return self._code is not None or await self._inquest.hold()
 
     def stop(self) -> None:
         """See `Life.stop`."""

@@ -1,5 +1,7 @@
 """What the launcher and a keeper on another node tell each other, as bytes in Ray's calls."""
 
+from enum import StrEnum
+
 import msgspec
 
 
@@ -39,3 +41,35 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
 
     lines: list[bytes] = []
     code: int | None = None
+
+
+class ProcessMark(msgspec.Struct, frozen=True, kw_only=True):
+    """A process as no other one can be taken for it, among those that its kernel numbers."""
+
+    boot_id: str
+    """Of the kernel, since its start."""
+    pid_namespace: str
+    """In which `pid` counts."""
+    pid: int
+    start_ticks: int
+    """When it started; a number that is given again starts later."""
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """What a keeper says of a start: the worker's process, or why there is none."""
+
+    mark: ProcessMark | None = None
+    error: str = ""
+
+
+class Finding(StrEnum):
+    """What a node says of a process."""
+
+    ENDED = "ended"
+    """It is dead, and nothing of it is on its way."""
+    SENDING = "sending"
+    """It is dead, and the kernel still sends what it left."""
+    RUNS = "runs"
+    """It was killed and has not ended yet."""
+    ELSEWHERE = "elsewhere"
+    """It was never a process of this kernel, or not one that can be seen here."""
