@@ -3,6 +3,7 @@
 import pytest
 
 from baton.core.events import WorkerDraining
+from baton.core.ids import Role
 from baton.nodes.draining import drain_refusal, outstanding
 from tests.stage import Stage, uneven_plan
 
@@ -61,3 +62,13 @@ def test_both_sides_of_an_open_handoff_have_something_to_do_until_it_is_over():
     stage.run_for(3_000_000)
     for worker_id in ("prefill-0", "decode-1"):
         assert outstanding(router, worker_id, workers[worker_id].epoch) == []
+
+
+def test_one_that_is_down_may_go_where_others_serve():
+    router = staged("prefill", "decode").world.router
+    assert "'decode-9' is not up" in drain_refusal(router, "decode-9")
+    assert drain_refusal(router, "decode-9", Role.DECODE) == ""
+    alone = staged("mixed", "prefill")
+    drain(alone, "mixed-0")
+    refusal = drain_refusal(alone.world.router, "decode-9", Role.DECODE)
+    assert refusal.startswith("decode-9 is the last decode worker")

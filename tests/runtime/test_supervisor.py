@@ -204,8 +204,10 @@ async def test_a_life_that_was_lost_is_over_at_once_and_dead_when_that_is_proven
         launcher.are_reachable.set()
         while (told := await lost.get()) != (1, True):
             assert told[1] is False, "this one lives"
-    for life in launcher.lives:
-        life.kill()
+        await supervisor.stop()
+        for life in launcher.lives:
+            life.kill()
+            await life.wait()
 
 
 async def test_a_worker_that_is_removed_while_it_may_not_start_never_starts(supervise, tmp_path):

@@ -23,7 +23,7 @@ _ENDED = re.compile(r'baton_requests_ended_total\{state="(\w+)"\} (\d+)')
 _BLOCKS = re.compile(r'baton_kv_blocks\{worker="([^"]+)",state="(quarantined|reserved)"\} (\S+)')
 _COPIES = re.compile(r'baton_source_copies\{worker="([^"]+)"\} (\S+)')
 _LANES = re.compile(
-    r'baton_worker_events_total\{worker="([^"]+)",event="plane_orders_(\w+)"\} (\S+)'
+    r'baton_worker_events_total\{worker="([^"]+)",event="plane_orders_([\w+]+)"\} (\S+)'
 )
 
 
@@ -91,7 +91,7 @@ class Served:
         deadline_s = time.monotonic() + timeout_s
         while True:
             found = _LANES.findall(self._ask("/metrics").decode())
-            if any(lane == wanted for _, lane, _ in found) or time.monotonic() > deadline_s:
+            if any(wanted in lane for _, lane, _ in found) or time.monotonic() > deadline_s:
                 return ", ".join(f"{count} of {worker} by {lane}" for worker, lane, count in found)
             time.sleep(0.2)
 

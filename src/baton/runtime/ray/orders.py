@@ -49,7 +49,7 @@ class ProcessMark(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
     """Of the kernel, since its start."""
     pid_namespace: str
-    """In which `pid` counts."""
+    """In which `pid` counts. Its name is given again only once nothing lives in it any more."""
     pid: int
     start_ticks: int
     """When it started; a number that is given again starts later."""
