@@ -195,6 +195,10 @@ class FaultyPlane:
         """See DataPlane.disconnect."""
         self._plane.disconnect(worker_id, epoch)
 
+    def sever(self, worker_id: str, epoch: int) -> bool:
+        """See DataPlane.sever."""
+        return self._plane.sever(worker_id, epoch)
+
     def cancel(self, reservation_id: int) -> None:
         """See DataPlane.cancel."""
         self._plane.cancel(reservation_id)

@@ -31,6 +31,7 @@ from baton.runtime.chunk_cost import LoopTime
 from baton.runtime.clock import now_us
 from baton.runtime.descriptors import DescriptorReserve
 from baton.runtime.engine_thread import EngineThread
+from baton.runtime.farewells import Farewells
 from baton.runtime.faults import FaultyPlane, open_channel, open_plane
 from baton.runtime.introduction import check_introduction
 from baton.runtime.mover import ChunkMover
@@ -93,6 +94,7 @@ class WorkerHost:
             checksum=spec.config.transfer.checksum,
             staging=StagingThread(staging, self._loop) if staging else None,
         )
+        self._farewells = Farewells(self._plane, self._loop, self._feed)
         self._threads = EngineThread(engine, self._loop, self._feed, self._fail)
         self._loop_time = LoopTime()
         self._node = self._make_node()
@@ -216,6 +218,7 @@ class WorkerHost:
                         continue
                 case PeerDown() as down if down.worker_id != ROUTER:
                     self._disconnect(down)
+                    envelope = self._farewells.on_down(envelope, down)
                 case Welcome(epoch=epoch) if epoch == self._spec.epoch and self._greeting:
                     self._greeting.cancel()
                     self._greeting = None
@@ -255,7 +258,6 @@ class WorkerHost:
             if down.worker_id not in self._peers:
                 self._channel.disconnect(down.worker_id)
             self._channel.withdraw(down.worker_id, down.epoch)
-        self._plane.disconnect(down.worker_id, down.epoch)
 
     def _feed(self, event: Event) -> None:
         if self._closed:

@@ -48,6 +48,9 @@ class Puppet:
         """Up to `count` completions, fewer once the time is over."""
         return self._ask("take", count, timeout_s)
 
+    def sever(self, peer: "Puppet") -> bool:
+        return self._ask("sever", peer.descriptor)
+
     def fill(self, value: int) -> None:
         self._ask("fill", value)
 
@@ -107,6 +110,7 @@ def _fill(worker: Worker, value: int) -> None:
 _DEEDS = {
     "connect": lambda worker, peer: worker.plane.connect(peer),
     "disconnect": lambda worker, peer: worker.plane.disconnect(peer.worker_id, peer.epoch),
+    "sever": lambda worker, peer: worker.plane.sever(peer.worker_id, peer.epoch),
     "put": lambda worker, order: worker.plane.put(order),
     "cancel": lambda worker, reservation_id: worker.plane.cancel(reservation_id),
     "take": _take,

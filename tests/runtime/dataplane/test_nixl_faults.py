@@ -74,6 +74,57 @@ def test_a_peer_that_is_given_up_while_it_moves_is_waited_for(puppets):
     assert reader.count(3) == 32 * MIB
 
 
+def _until_severed(puppet: Puppet, other: Puppet) -> None:
+    until_s = time.monotonic() + 5
+    while not puppet.sever(other):
+        assert time.monotonic() < until_s, "the broken connection was never seen"
+        time.sleep(0.02)
+
+
+def test_what_the_dead_have_posted_is_over_once_the_connection_is_known_to_be_broken(puppets):
+    reader, owner = puppets
+    reader.freeze()  # the buffers of both kernels fill
+    owner.put(order(reader.descriptor, ((0, 0, NBYTES),), direction="write"))
+    time.sleep(0.2)
+    owner.kill()
+    reader.thaw()
+    assert not reader.sever(owner), "still connected"
+    reader.disconnect(owner)
+    assert not reader.sever(owner), "the death alone proves nothing"
+    _until_severed(reader, owner)
+    reader.fill(3)
+    time.sleep(0.3)
+    assert reader.count(3) == 32 * MIB, "nothing lands any more"
+    assert reader.sever(owner)
+
+
+def test_a_peer_that_hangs_is_not_severed_and_one_that_was_never_used_is(puppets):
+    reader, owner = puppets
+    owner.freeze()
+    reader.disconnect(owner)
+    for _ in range(20):
+        assert not reader.sever(owner), "its connection stands"
+        time.sleep(0.02)
+    owner.kill()
+    _until_severed(reader, owner)
+    unused = Puppet("unused", timeout_ms=400)
+    reader.connect(unused)
+    unused.connect(reader)
+    unused.kill()
+    reader.disconnect(unused)
+    _until_severed(reader, unused)
+
+
+def test_a_life_that_was_let_go_of_can_be_met_again(puppets):
+    reader, owner = puppets
+    reader.disconnect(owner)
+    assert not reader.sever(owner)
+    reader.connect(owner)
+    reader.put(order(owner.descriptor, ((0, 0, MIB),), direction="read", reservation_id=10))
+    assert reader.take(1)[0].error is None
+    assert reader.count(7) == MIB
+
+
 @pytest.mark.parametrize("direction", ["read", "write"])
 def test_a_peer_killed_mid_transfer_is_an_error_and_then_quiet(puppets, direction):
     reader, owner = puppets

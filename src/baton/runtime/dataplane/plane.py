@@ -225,6 +225,13 @@ class DataPlane(Protocol):
     def disconnect(self, worker_id: str, epoch: int) -> None:
         """Forget a peer: fail its orders, drop its late notifications, release its mapping."""
 
+    def sever(self, worker_id: str, epoch: int) -> bool:
+        """Whether nothing that a disconnected life wrote can land here any more.
+
+        Its process must be known to be dead. False means: not known yet, ask again. What a network
+        or a kernel still holds of the dead lands later than their death is known.
+        """
+
     def put(self, order: PutOrder) -> int:
         """Queue a move and return its handle; exactly one `Finished` with it follows."""
 

@@ -105,6 +105,10 @@ class ShmDataPlane:
         self._ledger.fail_peer(worker_id, epoch)
         self._transfer.retire(peer)
 
+    def sever(self, worker_id: str, epoch: int) -> bool:
+        """See `DataPlane.sever`: a dead process wrote with its own hands, and they are gone."""
+        return self._find(worker_id, epoch) is None
+
     def put(self, order: PutOrder) -> int:
         """See `DataPlane.put`. Raises LocalProtocolError beyond the capacity or before register."""
         self._own()

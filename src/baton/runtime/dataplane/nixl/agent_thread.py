@@ -21,6 +21,7 @@ from baton.runtime.dataplane.nixl.lane_watch import LaneWatch
 from baton.runtime.dataplane.nixl.mailbox import Mailbox
 from baton.runtime.dataplane.nixl.notes import RECORDS_PER_NOTE, pack
 from baton.runtime.dataplane.nixl.peer import Peer
+from baton.runtime.dataplane.nixl.severance import Life, Severance
 from baton.runtime.dataplane.pace import Pace
 from baton.runtime.dataplane.plane import DigestOrder, Finished, PlaneFault, PutOrder
 from baton.runtime.dataplane.runs import coalesce, fault_in, local_views, stage_fault
@@ -110,9 +111,29 @@ class AgentThread:
         self._regions = regions
         return metadata
 
+    def meet(self, name: str, metadata: bytes) -> str:
+        """Learn of a peer; returns the name of its agent, which should be `name`."""
+
+        def meet(agent: Agent) -> str:
+            peer = self._severance.revive(name)
+            if peer is not None:
+                self._forget(peer)
+            return agent.add(metadata)
+
+        met: str = self.call(meet)
+        return met
+
     def retire(self, peer: Peer) -> None:
         """Let go of a peer that `find` no longer returns, once nothing of it moves any more."""
+        self._severance.keep(peer)
         self._wakes.put(lambda: self._retire(peer))
+
+    def sever(self, life: Life) -> bool:
+        """Whether nothing of a life whose process is dead can land any more; ask until it is so."""
+        if not self._severance.is_open(life):
+            return True
+        self._wakes.put(lambda: self._probe(life))
+        return False
 
     def close(self) -> bool:
         """Stop; the ledger must refuse orders by now. False when a transfer is still under way."""
@@ -134,6 +155,7 @@ class AgentThread:
             return
         self._mailbox = Mailbox(self._agent)
         self._lanes = LaneWatch(self._agent.log)
+        self._severance = Severance(self._agent)
         self._started.set_result(None)
         try:
             while not self._closing:
@@ -333,14 +355,19 @@ class AgentThread:
                 pass  # it has ended, and it had failed before
             self._lingering.remove(entry)
             self._ledger.settle(flight.handle)
-            if peer.is_retired:
+            life = (peer.descriptor.worker_id, peer.descriptor.epoch)
+            if peer.is_retired and not self._severance.is_open(life):
                 self._forget(peer)
 
     def _retire(self, peer: Peer) -> None:
         peer.is_retired = True
         while peer in self._busy:  # every order of it has a stop by now
             self._serve(peer)
-        self._forget(peer)
+
+    def _probe(self, life: Life) -> None:
+        peer = self._severance.probe(life)
+        if peer is not None:
+            self._forget(peer)
 
     def _forget(self, peer: Peer) -> None:
         if any(other is peer for other, _ in self._lingering):
@@ -360,6 +387,7 @@ class AgentThread:
         while self._lingering and time.perf_counter() < until_s:
             self._settle()
         if not self._lingering:
+            self._severance.close()
             self._mailbox.close()
             del self._agent
 

@@ -126,7 +126,7 @@ class NixlDataPlane:
                     return
                 require_newer(descriptor, known.descriptor.epoch)
             try:
-                name = self._thread.call(lambda agent: agent.add(descriptor.metadata))
+                name = self._thread.meet(descriptor.agent, descriptor.metadata)
             except (EngineFault, TimeoutError) as error:
                 raise RemoteProtocolError(
                     f"the metadata of {descriptor.worker_id} epoch {descriptor.epoch}: {error}"
@@ -151,6 +151,10 @@ class NixlDataPlane:
                 return
             del self._peers[worker_id]
         self._let_go(peer)
+
+    def sever(self, worker_id: str, epoch: int) -> bool:
+        """See `DataPlane.sever`: the connection to it must be known to be broken."""
+        return self._find(worker_id, epoch) is None and self._thread.sever((worker_id, epoch))
 
     def put(self, order: PutOrder) -> int:
         """See `DataPlane.put`. Raises LocalProtocolError beyond the capacity or before register."""
