@@ -17,6 +17,7 @@ from baton.engine.engine import Engine
 from baton.engine.loader import resolve_model
 from baton.runtime.channel import ControlChannel, ipc_endpoint
 from baton.runtime.dataplane import Arena, RegionDescriptor, ShmDataPlane
+from baton.runtime.faults import open_plane
 from baton.runtime.issuer_key import mint_signer, published
 from baton.runtime.spec import WorkerSpec
 from baton.runtime.worker_host import WorkerHost
@@ -97,7 +98,8 @@ async def lone_worker(tmp_path: Path) -> AsyncIterator[LoneWorker]:
         issuer=published(mint_signer()),
         config=config,
     )
-    host = WorkerHost(spec, engine, NUM_BLOCKS)
+    plane = open_plane(spec.config, spec.faults, spec.worker_id)
+    host = WorkerHost(spec, engine, NUM_BLOCKS, plane)
     running = asyncio.create_task(host.run())
     worker = LoneWorker(host, engine, router, running)
     try:

@@ -244,7 +244,7 @@ def open_channel(
 
 
 def open_plane(config: BatonConfig, faults: FaultSpec | None, place: str) -> DataPlane:
-    """The data plane of a worker, with its faults if it has any."""
+    """The data plane of a worker, with its faults if it has any. Raises ConfigError without one."""
     pace = SlowLink(faults.link) if faults is not None and faults.link else None
     plane = choose_plane(config, pace)
     return plane if faults is None else FaultyPlane(plane, faults=faults, place=place)

@@ -29,10 +29,11 @@ from baton.nodes.context import ROUTER
 from baton.nodes.worker import Worker
 from baton.runtime.chunk_cost import LoopTime
 from baton.runtime.clock import now_us
+from baton.runtime.dataplane import DataPlane
 from baton.runtime.descriptors import DescriptorReserve
 from baton.runtime.engine_thread import EngineThread
 from baton.runtime.farewells import Farewells
-from baton.runtime.faults import FaultyPlane, open_channel, open_plane
+from baton.runtime.faults import FaultyPlane, open_channel
 from baton.runtime.introduction import check_introduction
 from baton.runtime.mover import ChunkMover
 from baton.runtime.notice import notice
@@ -57,7 +58,9 @@ class WorkerHost:
     messages and sends heartbeats whatever the other two do.
     """
 
-    def __init__(self, spec: WorkerSpec, engine: Engine | PipelineEngine, num_blocks: int) -> None:
+    def __init__(
+        self, spec: WorkerSpec, engine: Engine | PipelineEngine, num_blocks: int, plane: DataPlane
+    ) -> None:
         self._spec = spec
         self._engine = engine
         self._num_blocks = num_blocks
@@ -78,8 +81,7 @@ class WorkerHost:
         self._tiers = WorkerTiers.open(
             spec, engine.info, memory, num_blocks, staging, self._feed, self._fail
         )
-        place = f"{spec.worker_id} {spec.epoch}"
-        self._plane = open_plane(spec.config, spec.faults, place)
+        self._plane = plane
         self._region = self._memory.register(self._plane)
         self._channel = open_channel(
             spec.worker_id, spec.epoch, spec.endpoint, spec.control_keys, spec.faults

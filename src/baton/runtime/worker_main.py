@@ -6,14 +6,16 @@ import ctypes
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
 from baton.engine.engine import Engine
 from baton.errors import BatonError, EngineLost
+from baton.runtime.dataplane import DataPlane
 from baton.runtime.descriptors import raise_descriptor_limit
-from baton.runtime.faults import limit_arena
+from baton.runtime.faults import limit_arena, open_plane
 from baton.runtime.pipeline import PipelineEngine
 from baton.runtime.spec import WorkerReport, WorkerSpec
 from baton.runtime.worker_host import WorkerHost, num_pool_blocks
@@ -49,11 +51,16 @@ def main() -> int:
 
 
 async def _serve(spec: WorkerSpec) -> int:
-    engine = _load(spec)
+    with ThreadPoolExecutor(1) as opener:
+        # NIXL takes a second to open its agent, and a model about as long to load. Not beside the
+        # start of other processes: they would inherit what the library wants in the environment.
+        opening = opener.submit(_open_plane, spec) if _loads_alone(spec) else None
+        engine = _load(spec)
+        plane = opening.result() if opening else _open_plane(spec)
     num_blocks = num_pool_blocks(engine, spec)
     _bound_context(engine, num_blocks)
     limit_arena(spec.faults, spec.config)
-    host = WorkerHost(spec, engine, num_blocks)
+    host = WorkerHost(spec, engine, num_blocks, plane)
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), _on_stdin, host)
     loop.add_signal_handler(signal.SIGTERM, host.stop)
@@ -72,11 +79,20 @@ def _end_with(parent_pid: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _loads_alone(spec: WorkerSpec) -> bool:
+    """Whether no stage processes start meanwhile."""
+    return spec.config.pp_size_of(spec.role) == 1
+
+
+def _open_plane(spec: WorkerSpec) -> DataPlane:
+    return open_plane(spec.config, spec.faults, f"{spec.worker_id} {spec.epoch}")
+
+
 def _load(spec: WorkerSpec) -> Engine | PipelineEngine:
     def progress(stage: str, fraction: float) -> None:
         _report(WorkerReport(stage=stage, fraction=fraction))
 
-    if spec.config.pp_size_of(spec.role) > 1:
+    if not _loads_alone(spec):
         return PipelineEngine.load(spec.config, spec.role, spec.model_path, progress)
     return Engine.load(
         Path(spec.model_path),

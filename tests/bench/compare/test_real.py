@@ -14,16 +14,20 @@ from baton.bench.compare.arm import DEFAULT, Arm
 from baton.bench.compare.record import ArmRecords
 from baton.bench.compare.report import Outcome
 from baton.config import load_config
+from baton.runtime.dataplane.nixl import is_installed
 
 pytestmark = pytest.mark.slow
 CASES = ("length-blocks-2", "hit-edge-4", "batch-prompts", "turns", "cancel-repeat", "http-stop")
 
 
-def test_the_command_proves_a_subset(tmp_path: Path) -> None:
+@pytest.mark.parametrize("plane", ["shm", "nixl"])
+def test_the_command_proves_a_subset(tmp_path: Path, plane: str) -> None:
+    if plane == "nixl" and not is_installed():
+        pytest.skip("NIXL is not installed: pip install 'kvbaton[nixl]'")
     out = tmp_path / "out.json"
     chosen = [word for name in CASES for word in ("--case", name)]
     baton = Path(sys.executable).with_name("baton")
-    line = [baton, "compare", "--model", "tiny", "--json", out, *chosen]
+    line = [baton, "compare", "--model", "tiny", "--json", out, "--data-plane", plane, *chosen]
     done = subprocess.run(line, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     outcome = msgspec.json.decode(out.read_bytes(), type=Outcome)
