@@ -36,7 +36,7 @@ def manifests(blueprint: Blueprint, target: Target) -> list[Manifest]:
         return _baton(blueprint, target)
     proxy = f"{target.name}-proxy"
     found: list[Manifest] = [
-        _config_map(proxy, target, {"proxy.py": proxy_source()}),
+        config_map(proxy, target, {"proxy.py": proxy_source()}),
     ]
     urls = []
     servers = servers_of(blueprint)
@@ -53,7 +53,7 @@ def manifests(blueprint: Blueprint, target: Target) -> list[Manifest]:
             proxy, target, VLLM_IMAGE, [*command, *urls], PROXY_PORT, "/etc/proxy", {"cpu": "2"}
         )
     )
-    found.append(_service(proxy, target, PROXY_PORT))
+    found.append(service(proxy, target, PROXY_PORT))
     return found
 
 
@@ -78,7 +78,7 @@ def _server(name: str, server: Server, target: Target, group: str) -> Manifest:
             "selector": {"matchLabels": {"app": name}},
             "template": {
                 "metadata": {
-                    "labels": _labels(name, target) | ({GROUP_LABEL: group} if group else {})
+                    "labels": labels_of(name, target) | ({GROUP_LABEL: group} if group else {})
                 },
                 "spec": {
                     **(_beside(group) if group else {}),
@@ -175,7 +175,7 @@ def _from_field(name: str, path: str) -> Manifest:
 
 
 def _baton(blueprint: Blueprint, target: Target) -> list[Manifest]:
-    """One pod, whatever nodes the plan has: over several, Ray places the workers instead."""
+    """One pod, whatever nodes the plan has: over several, KubeRay's objects are beside it."""
     name = f"{target.name}-baton"
     cores = sum(pool.num_workers for pool in blueprint.pools) + 1
     nbytes = (
@@ -190,9 +190,9 @@ def _baton(blueprint: Blueprint, target: Target) -> list[Manifest]:
     ]
     resources_ = {"cpu": str(cores), "memory": f"{-(-nbytes // (1 << 20)) + 4096}Mi"}
     return [
-        _config_map(name, target, {"baton.toml": baton_toml(blueprint, target)}),
+        config_map(name, target, {"baton.toml": baton_toml(blueprint, target)}),
         _deployment(name, target, PYTHON_IMAGE, command, BATON_PORT, "/etc/baton", resources_),
-        _service(name, target, BATON_PORT),
+        service(name, target, BATON_PORT),
     ]
 
 
@@ -213,7 +213,7 @@ def _deployment(
             "replicas": 1,
             "selector": {"matchLabels": {"app": name}},
             "template": {
-                "metadata": {"labels": _labels(name, target)},
+                "metadata": {"labels": labels_of(name, target)},
                 "spec": {
                     "containers": [
                         {
@@ -239,7 +239,8 @@ def _deployment(
     }
 
 
-def _config_map(name: str, target: Target, files: dict[str, str]) -> Manifest:
+def config_map(name: str, target: Target, files: dict[str, str]) -> Manifest:
+    """Files by name, to be mounted."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -263,7 +264,8 @@ def _headless(name: str, target: Target) -> Manifest:
     }
 
 
-def _service(name: str, target: Target, port: int) -> Manifest:
+def service(name: str, target: Target, port: int) -> Manifest:
+    """An address on port 80 for the pods of that name."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -276,8 +278,9 @@ def _service(name: str, target: Target, port: int) -> Manifest:
 
 
 def _metadata(name: str, target: Target) -> Manifest:
-    return {"name": name, "labels": _labels(name, target)}
+    return {"name": name, "labels": labels_of(name, target)}
 
 
-def _labels(name: str, target: Target) -> dict[str, str]:
+def labels_of(name: str, target: Target) -> dict[str, str]:
+    """What finds the pods of that name, and everything of this deployment."""
     return {"app": name, "app.kubernetes.io/part-of": target.name}

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from baton.errors import ConfigError
 from baton.planner.deploy.kubernetes import Manifest
+from baton.planner.deploy.ray_schema import pod_templates
 
 OLDEST = "1.30"
 """The oldest version that manifests are checked for, beside the newest that the library knows."""
@@ -13,6 +16,8 @@ _EXTRA = "install kvbaton[plan]"
 
 def validate(manifests: Sequence[Manifest]) -> tuple[str, ...]:
     """Check every object, unknown fields included; the versions that it was checked for.
+
+    A RayJob is held to the fields of KubeRay, and its pods to those of Kubernetes.
 
     Raises ConfigError naming object and field, or the extra when the library is missing.
     """
@@ -23,7 +28,7 @@ def validate(manifests: Sequence[Manifest]) -> tuple[str, ...]:
             f"Kubernetes manifests are checked with {error.name}, which is not installed; {_EXTRA}"
         ) from error
     versions = (OLDEST, kubernetes_validate.latest_version())
-    for manifest in manifests:
+    for manifest in [part for one in manifests for part in _parts(one)]:
         for version in versions:
             try:
                 kubernetes_validate.validate(manifest, version, strict=True)
@@ -34,6 +39,17 @@ def validate(manifests: Sequence[Manifest]) -> tuple[str, ...]:
                     f"{name}: not valid for Kubernetes {version}: {place}: {error.message}"
                 ) from error
     return versions
+
+
+def _parts(manifest: Manifest) -> list[Manifest]:
+    """What Kubernetes' own schemas can judge of an object."""
+    if manifest.get("apiVersion") != "ray.io/v1":
+        return [manifest]
+    try:
+        return pod_templates(manifest)
+    except msgspec.ValidationError as error:
+        name = f"{manifest.get('kind')}/{manifest.get('metadata', {}).get('name')}"
+        raise ConfigError(f"{name}: not valid for KubeRay: {error}") from error
 
 
 def to_yaml(manifests: Sequence[Manifest], comment: str = "") -> str:

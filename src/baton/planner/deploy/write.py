@@ -6,6 +6,7 @@ from pathlib import Path
 from baton.errors import ConfigError
 from baton.planner.deploy.baton_config import baton_toml
 from baton.planner.deploy.blueprint import Blueprint
+from baton.planner.deploy.kuberay import is_for_ray, ray_manifests
 from baton.planner.deploy.kubernetes import manifests, proxy_source
 from baton.planner.deploy.schemas import to_yaml, validate
 from baton.planner.deploy.target import Target
@@ -21,6 +22,10 @@ def deployment_files(blueprint: Blueprint, target: Target) -> dict[str, str]:
         files |= node_scripts(blueprint, target)
         files["proxy.py"] = proxy_source()
     files["kubernetes.yaml"] = to_yaml(objects, target.comment)
+    if is_for_ray(blueprint):
+        pods = ray_manifests(blueprint, target)
+        validate(pods)
+        files["kuberay.yaml"] = to_yaml(pods, target.comment)
     files["README.md"] = _readme(blueprint, target, sorted(files), versions)
     return files
 
@@ -38,7 +43,7 @@ def write_deployments(
         for name, files in texts.items():
             place = folder / name
             place.mkdir(parents=True, exist_ok=True)
-            for old in place.glob("vllm-node-*.sh"):
+            for old in (*place.glob("vllm-node-*.sh"), *place.glob("kuberay.yaml")):
                 old.unlink()
             for file, text in files.items():
                 path = place / file
@@ -87,4 +92,10 @@ def _readme(
     lines.append(
         f"- `kubernetes.yaml`: `kubectl apply -f kubernetes.yaml`; valid for Kubernetes {checked}"
     )
+    if "kuberay.yaml" in files:
+        lines.append(
+            "- `kuberay.yaml`: `kubectl apply -f kuberay.yaml` where KubeRay runs: a pod "
+            "on a machine of its own for each node of the plan, gateway and router on the head; "
+            "clients speak to the service. In place of `kubernetes.yaml`, not beside it"
+        )
     return "\n".join([*lines, ""])
