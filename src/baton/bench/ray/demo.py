@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from baton.bench.network.namespaces import Namespace
-from baton.bench.ray.nodes import PORT, Nodes, parent_of
+from baton.bench.ray.nodes import PORT, Nodes, cable_nbytes, parent_of
 from baton.bench.ray.served import Served
 from baton.core.ids import Role
 from baton.hardware.parallel import Parallel
@@ -24,7 +24,10 @@ _TOKENS = 24
 _LONG = 160
 _RECOVER_S = 240.0
 _PROOF_S = 60.0
-_KV_TOKENS, _TOKEN_NBYTES, _MAX_MODEL_LEN = 8192, 4096, 512
+_LONG_PROMPTS = tuple(f"{word} and again " * 60 for word in ("one", "two", "three", "four"))
+_CROSSING_NBYTES = 256 << 10
+"""Less than the K/V of one of these, and more than everything else sends in that time."""
+_KV_TOKENS, _TOKEN_NBYTES, _MAX_MODEL_LEN = 8192, 4096, 2048
 _PROMPTS = (
     "What is the capital of France?",
     "Tell me a short story about a fox, a dog and a very long road to the sea.",
@@ -93,8 +96,7 @@ class Demo:
         printed, told = served.digests()
         self._check("one configuration digest", printed == told, f"{printed} and {told}")
         self._compare("answers across nodes equal colocated ones", served, expected)
-        lanes = served.lanes("tcp", _PROOF_S)
-        self._check("K/V crossed by NIXL over tcp", "by tcp" in lanes, lanes or "no orders")
+        self._cross(served)
         self._kill_worker(served, long)
         self._compare("answers after it", served, expected)
         self._kill_keeper(served)
@@ -114,6 +116,19 @@ class Demo:
         self._check("no request met an error", not served.failures(), served.failures())
         left = served.leftovers()
         self._check("no block and no copy is held", not left, ", ".join(left))
+
+    def _cross(self, served: Served) -> None:
+        """Long prompts at once, so that some go to either decode worker."""
+        before = cable_nbytes()
+        with ThreadPoolExecutor(len(_LONG_PROMPTS)) as asking:
+            list(asking.map(lambda prompt: served.chat(prompt, 1), _LONG_PROMPTS))
+        crossed = cable_nbytes() - before
+        lanes = served.lanes("tcp", _PROOF_S)
+        self._check(
+            "K/V crossed by NIXL over tcp",
+            "tcp" in lanes and crossed > _CROSSING_NBYTES,
+            f"{lanes or 'no orders'}; {crossed} bytes left this node meanwhile",
+        )
 
     def _colocated(self) -> tuple[list[Any], Any]:
         served = Served(
