@@ -3,11 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 import pytest_asyncio
 from real_deployment import Served, serving
 
 from baton.bench.browser import BROWSERS, Page, browsing, find_browser
+from baton.bench.live_history import LIMIT_FEED_NBYTES, VirtualLoad
+from baton.core.effects import Trace
+from baton.core.messages import Traced
+from baton.runtime.clock import now_us
+from baton.telemetry.live.feed import NUM_SHOWN
 
 pytestmark = [
     pytest.mark.slow,
@@ -212,6 +218,37 @@ async def test_nothing_scrolls_sideways(shown, width):
     await page.until("document.getElementById('detail').innerText.includes('published')")
     assert await page.evaluate(_OVERFLOW) == 0
     assert max(await page.evaluate(inner)) == 0
+
+
+async def test_a_full_history_of_a_thousand_requests_a_second(shown):
+    """Told to the gateway as if served; the last test here, since it pushes all others out."""
+    served, page, _ = shown
+    live, base_us = served.deployment.router.live, now_us() - 4_000_000
+    for _, marks in VirtualLoad(1000, 0.4).until(2_000_000):
+        for place, mark in marks:
+            moved = msgspec.structs.replace(mark, at_us=base_us + mark.at_us)
+            if place == "router":
+                data = {"name": mark.name, "request_id": mark.request_id, "data": mark.data}
+                live.record(Trace(**data, generation=mark.generation), moved.at_us)
+            else:
+                live.hear(place, 1, Traced(sent_us=now_us(), marks=(moved,)))
+    newest = f"{1999:032x}"
+    await page.until(f"{_IDS}.includes('{newest}')")
+    assert len(live.history.last(1 << 20)) == 1000
+    assert len((await served.client.get("/dashboard/feed")).content) <= LIMIT_FEED_NBYTES
+    assert await page.evaluate(f"{_IDS}.length") == NUM_SHOWN
+    paths = await page.evaluate("document.querySelectorAll('#flows svg path').length")
+    assert paths == 16, "four sources, four destinations"
+    for width in (1280, 800):
+        await page.resize(width, 900)
+        assert await page.evaluate(_OVERFLOW) == 0
+    took_ms = await page.evaluate(
+        "(() => {const begin = performance.now(); draw(feed);"
+        "document.body.offsetHeight; return performance.now() - begin})()"
+    )
+    assert took_ms < 500, "drawn well within the second between two looks"
+    await page.press("j", "Enter")
+    await page.until(_IS_DETAIL)
 
 
 def luminance(colour: list[float]) -> float:

@@ -62,3 +62,37 @@ def test_copies_have_an_account_of_their_own():
 
 def logical(stage: Stage, name: str) -> list:
     return [s for s in exported(stage)[name] if s.labels["ledger"] == "logical"]
+
+
+def test_open_leases_are_seen_while_they_are_open_and_attempts_are_counted():
+    stage = Stage(uneven_plan())
+    stage.submit("r", 33)
+    stage.until(lambda: stage.traced("chunk_visible"))
+    worker = stage.destination
+    assert len(worker.node.destination.leases) == 1, "half of it has moved"
+    shot = worker.node.snapshot()
+    assert (shot.source_leases, shot.destination_leases) == (0, 1)
+    assert stage.source.node.snapshot().source_leases == 1
+    families = exported(stage)
+    leases = {
+        (s.labels["worker"], s.labels["side"]): s.value for s in families["baton_open_leases"]
+    }
+    assert set(leases.values()) == {0.0} and len(leases) == 4, "none is left when all is served"
+    counts = {
+        s.labels["outcome"]: s.value
+        for s in families["baton_kv_transfers"]
+        if s.labels["worker"] == "decode-1"
+    }
+    assert (counts["attempted"], counts["completed"], counts["aborted"]) == (1.0, 1.0, 0.0)
+
+
+def test_a_route_says_how_far_apart_its_workers_are():
+    alone = Stage(uneven_plan("mixed"))
+    alone.submit("r", 33)
+    for stage, result, topology in (
+        (alone, "colocated", "worker"),
+        (None, "disaggregated", "host"),
+    ):
+        (sample,) = exported(stage)["baton_pd_route"]
+        assert (sample.labels["result"], sample.labels["topology"]) == (result, topology)
+        assert sample.value == 1.0 and sample.labels["policy"]

@@ -1,5 +1,6 @@
 """The gateway's side of live traces: one stream of events, folded into history and metrics."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +25,8 @@ _SAME_HOST_US = 60_000_000
 class LiveTelemetry:
     """Takes events of gateway and router as they come, and those of workers as they are told."""
 
-    def __init__(self, config: BatonConfig) -> None:
+    def __init__(self, config: BatonConfig, clock: Callable[[], int] = now_us) -> None:
+        self._now_us = clock
         self.is_on = config.telemetry.live
         self.history = TraceHistory(config.telemetry.history_requests, self._told)
         self.metrics = StoryMetrics(
@@ -41,7 +43,7 @@ class LiveTelemetry:
 
     def close(self) -> None:
         """Tell of everybody who has ended, and send the last spans."""
-        self.history.settle(now_us() + SETTLE_US)
+        self.history.settle(self._now_us() + SETTLE_US)
         if self._export is not None:
             self._export.close()
 
@@ -63,7 +65,7 @@ class LiveTelemetry:
         """Take what a worker says, its times moved to this clock if its own is another."""
         if not self.is_on:
             return
-        offset_us = self._offset_us((worker_id, epoch), now_us() - message.sent_us)
+        offset_us = self._offset_us((worker_id, epoch), self._now_us() - message.sent_us)
         for mark in message.marks:
             self._take(
                 TraceEvent(
@@ -84,12 +86,12 @@ class LiveTelemetry:
 
     def _take(self, event: TraceEvent) -> None:
         self.metrics.take(event)
-        self.history.take(event, now_us())
-        self.history.settle(now_us())
+        self.history.take(event, self._now_us())
+        self.history.settle(self._now_us())
 
     def settled(self) -> "LiveTelemetry":
         """The same, with everybody told who has ended long enough ago."""
-        self.history.settle(now_us())
+        self.history.settle(self._now_us())
         return self
 
     def lines(self) -> bytes:

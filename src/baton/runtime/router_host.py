@@ -188,7 +188,13 @@ class RouterHost:
         """Named outcomes of this host, beside those of the node."""
         counters = self._channel.counters
         host = {f"channel_{name}": count for name, count in sorted(counters.items())}
-        return {**host, "trace_dropped_events": self.trace.num_dropped}
+        history = self.live.history
+        return {
+            **host,
+            "trace_dropped_events": self.trace.num_dropped,
+            "live_dropped_events": history.num_dropped,
+            "live_late_events": history.num_late,
+        }
 
     # -- workers -------------------------------------------------------------------------------
 

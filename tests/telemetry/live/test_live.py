@@ -55,7 +55,7 @@ def test_kept_events_are_a_trace_that_keeps_the_contract():
 
 
 def test_history_is_bounded_in_requests_and_events():
-    history = TraceHistory(3, lambda _: None)
+    history = TraceHistory(3, lambda _: None, least_open=0)
     for number in range(10):
         history.take(event(number, "arrived", f"r{number}", num_tokens=1), number)
         history.take(event(number, "ended", f"r{number}", state="FAILED"), number)
@@ -70,6 +70,19 @@ def test_history_is_bounded_in_requests_and_events():
     assert history.num_open <= 13
     history.take(event(5, "finished", "r9", "d", reason="x", num_tokens=1), 5)
     assert len(history.find("r9").events) == 2, "a late word changes no story"
+    assert history.num_late == 1
+
+
+def test_long_answers_at_a_high_rate_are_told_in_full():
+    """10,000 requests under way at once are fewer than the least bound, whatever is kept."""
+    told: list[Recent] = []
+    history = TraceHistory(100, told.append)
+    for number in range(10_000):
+        history.take(event(number, "arrived", f"r{number}", num_tokens=1), number)
+    for number in range(10_000):
+        history.take(event(20_000, "ended", f"r{number}", state="FINISHED"), 20_000)
+    history.settle(20_000 + SETTLE_US)
+    assert (len(told), history.num_dropped, history.num_open) == (10_000, 0, 0)
 
 
 def test_phases_add_up_in_the_metrics_too():

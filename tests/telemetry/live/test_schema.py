@@ -69,6 +69,21 @@ def test_the_observability_list_is_exported(families, name):
     assert name in families
 
 
+def test_the_labels_of_the_list_are_those_that_it_names():
+    stage = Stage(uneven_plan())
+    stage.submit("r", 33)
+    stage.serve()
+    stage.settle(2_000_000)
+    text = render_metrics(stage.world.router).decode()
+    samples = {f.name: f.samples for f in text_string_to_metric_families(text)}
+    (route,) = samples["baton_pd_route"]
+    assert set(route.labels) == {"policy", "topology", "result"}
+    outcomes = {sample.labels["outcome"] for sample in samples["baton_kv_transfers"]}
+    assert {"attempted", "completed", "timeout", "aborted", "move_failed"} <= outcomes
+    reasons = {sample.labels["reason"] for sample in samples["baton_publications_rejected"]}
+    assert reasons == {"stale", "duplicate"}
+
+
 def test_no_name_is_exported_twice():
     stage = Stage(uneven_plan())
     text = GatewayMetrics("m").render() + render_metrics(stage.world.router)

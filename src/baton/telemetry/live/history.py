@@ -15,6 +15,8 @@ SETTLE_US = 1_000_000
 """After its end, how long the last events of a request may take to arrive."""
 _MAX_EVENTS = 512
 _OPEN_PER_TOLD = 4
+LEAST_OPEN = 16_384
+"""Requests that may be under way whatever is kept: 1,000 a second that answer for 10 s each."""
 
 
 class Recent:
@@ -30,26 +32,35 @@ class Recent:
 class TraceHistory:
     """Takes events of every place; hands each story to `on_told` once."""
 
-    def __init__(self, num_requests: int, on_told: Callable[[Recent], None]) -> None:
+    def __init__(
+        self,
+        num_requests: int,
+        on_told: Callable[[Recent], None],
+        *,
+        least_open: int = LEAST_OPEN,
+    ) -> None:
         self._num_requests = num_requests
+        self._max_open = max(least_open, _OPEN_PER_TOLD * num_requests)
         self._on_told = on_told
         self._open: OrderedDict[str, list[TraceEvent]] = OrderedDict()
         self._ended: deque[tuple[int, str]] = deque()
         self._told: OrderedDict[str, Recent] = OrderedDict()
         self.num_dropped = 0
-        """Events beyond a bound, or of requests that were told already."""
+        """Events beyond a bound: their requests are told in part, or not at all."""
+        self.num_late = 0
+        """Events of requests that were told already; they change no story."""
 
     def take(self, event: TraceEvent, now_us: int) -> None:
         """Take one event; of no request, or of a single chunk, it is not kept."""
         if not event.request_id or event.name in DETAILS:
             return
         if event.request_id in self._told:
-            self.num_dropped += 1
+            self.num_late += 1
             return
         events = self._open.get(event.request_id)
         if events is None:
             events = self._open[event.request_id] = []
-            if len(self._open) > _OPEN_PER_TOLD * self._num_requests:
+            if len(self._open) > self._max_open:
                 self.num_dropped += len(self._open.popitem(last=False)[1])
         if len(events) >= _MAX_EVENTS:
             self.num_dropped += 1
