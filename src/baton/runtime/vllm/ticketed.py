@@ -7,6 +7,8 @@ restarted server is asked again before a ticket names it.
 import asyncio
 import time
 
+from msgspec.structs import replace
+
 from baton.core.ids import Direction, Fence
 from baton.core.vllm_settings import VllmSettings
 from baton.errors import BatonError, ConfigError
@@ -55,9 +57,15 @@ class BatonConnector:
         self._statuses[server.server_id] = status
 
     async def status(self, server: Server) -> Status | None:
-        """What a server's connector holds now; None where it does not answer."""
-        endpoint = server.address.control
-        return await asyncio.to_thread(ask_status, endpoint, self._member, STATUS_MS)
+        """What the ranks of a server hold now; None where one does not answer."""
+        known = self._statuses.get(server.server_id)
+        endpoints = known.info.member.endpoints if known else (server.address.control,)
+        asked = [
+            asyncio.to_thread(ask_status, endpoint, self._member, STATUS_MS)
+            for endpoint in endpoints
+        ]
+        found = [status for status in await asyncio.gather(*asked) if status is not None]
+        return most_held(found) if len(found) == len(endpoints) else None
 
     def prefill_params(self, ids: LegIds, prefill: Server, decode: Server) -> Params:
         """A fresh ticket. Raises BatonError for a pair that cannot serve."""
@@ -104,10 +112,16 @@ class BatonConnector:
         return await asyncio.to_thread(give_up, ticket, self._member, GIVE_UP_MS)
 
 
+_HELD = ("held_blocks", "loading_blocks", "open_holds", "open_loads", "waiting_claims")
+
+
+def most_held(ranks: list[Status]) -> Status:
+    """The first rank's answer with the most that any rank holds: all ranks hold the same blocks."""
+    most = {name: max(getattr(status, name) for status in ranks) for name in _HELD}
+    return replace(ranks[0], **most)
+
+
 def leaks_of(status: Status) -> str:
     """What a connector at rest should not have; "" when it holds nothing."""
-    held = {
-        name: getattr(status, name)
-        for name in ("held_blocks", "loading_blocks", "open_holds", "open_loads", "waiting_claims")
-    }
+    held = {name: getattr(status, name) for name in _HELD}
     return ", ".join(f"{name} {count}" for name, count in held.items() if count)
