@@ -87,6 +87,8 @@ class NixlRegion(
     token: bytes
     stages: tuple[NixlStage, ...] = ()
     """Of the pipeline stages behind the first, in order."""
+    doorbell: tuple[str, int] | None = None
+    """Host and port for an empty datagram that says that a notification is there."""
 
     @property
     def sizes(self) -> tuple[int, ...]:

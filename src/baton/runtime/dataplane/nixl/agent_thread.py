@@ -1,35 +1,33 @@
 """The thread that owns the agent: it moves, notifies and listens, and naps in between.
 
-NIXL has no descriptor to wait on, so the thread looks by itself: often while anything moves, seldom
-otherwise. One look costs about 1 us.
+NIXL has no descriptor to wait on, so the thread looks by itself: when a peer rings, often while
+anything moves, seldom otherwise. One look costs about 1 us.
 """
 
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 from baton.runtime.dataplane.arena import Bytes
-from baton.runtime.dataplane.checksum import checksum
 from baton.runtime.dataplane.ledger import Ledger, failed
 from baton.runtime.dataplane.meter import Meter
 from baton.runtime.dataplane.nixl.agent import Agent, EngineFault
+from baton.runtime.dataplane.nixl.doorbell import Doorbell
 from baton.runtime.dataplane.nixl.flight import Flight
 from baton.runtime.dataplane.nixl.lane_watch import LaneWatch
 from baton.runtime.dataplane.nixl.mailbox import Mailbox
 from baton.runtime.dataplane.nixl.notes import RECORDS_PER_NOTE, pack
 from baton.runtime.dataplane.nixl.peer import Peer
 from baton.runtime.dataplane.nixl.severance import Life, Severance
+from baton.runtime.dataplane.nixl.summing import SummingThread
 from baton.runtime.dataplane.pace import Pace
 from baton.runtime.dataplane.plane import DigestOrder, Finished, PlaneFault, PutOrder
-from baton.runtime.dataplane.runs import coalesce, fault_in, local_views, stage_fault
 
-_IDLE_NAP_S = 0.002
-_LONG_NAP_S = 0.005
-_LONG_IDLE_S = 1.0
-"""After so long without a sign of life the naps become long: 1 % of a core instead of 2.5 %."""
+_IDLE_NAP_S = 0.005
+"""1 % of a core; who cannot be rung is heard that much later."""
 _ALERT_NAP_S = 0.0001
 _ALERT_S = 0.01
 """How long after the last sign of life the next one is expected soon."""
@@ -66,17 +64,19 @@ class AgentThread:
         self._hashed = hashed
         self._move_timeout_s = move_timeout_s
         self._pace = pace
-        self._regions: list[Bytes] = []
         self._busy: dict[Peer, None] = {}
         """Peers with something to do, in the order in which they are looked at."""
         self._lingering: list[tuple[Peer, Flight]] = []
         self._alert_until_s = 0.0
         self._closing = False
+        self._is_roused = False
         self._wakes: queue.SimpleQueue[int | Callable[[], None]] = queue.SimpleQueue()
         self._started: Future[None] = Future()
         self._thread = threading.Thread(target=self._main, name="baton-nixl", daemon=True)
         self._thread.start()
         self._started.result()
+        self._sums = SummingThread(ledger, hashed=hashed)
+        self.doorbell = Doorbell(host, self._rouse)
 
     @property
     def mailbox(self) -> Mailbox:
@@ -108,7 +108,7 @@ class AgentThread:
     def register(self, regions: list[Bytes]) -> bytes:
         """Register the own memory, stage by stage, and return its metadata."""
         metadata: bytes = self.call(lambda agent: agent.register(regions))
-        self._regions = regions
+        self._sums.regions = regions
         return metadata
 
     def meet(self, name: str, metadata: bytes) -> str:
@@ -143,7 +143,14 @@ class AgentThread:
 
         self._wakes.put(close)
         self._thread.join()
+        self._sums.close()
+        self.doorbell.close()
         return not self._lingering
+
+    def _rouse(self) -> None:
+        if not self._is_roused:
+            self._is_roused = True
+            self._wakes.put(self._be_alert)
 
     # -- the thread ----------------------------------------------------------------------------
 
@@ -177,6 +184,11 @@ class AgentThread:
         if self._mailbox.take_signs():
             self._alert_until_s = time.perf_counter() + _ALERT_S
 
+    def _be_alert(self) -> None:
+        """A peer has rung; what it rang for may come a moment later."""
+        self._is_roused = False
+        self._alert_until_s = time.perf_counter() + _ALERT_S
+
     def _take_wakes(self) -> None:
         nap_s = self._nap_s()
         try:
@@ -197,14 +209,14 @@ class AgentThread:
                 return 0.0
         if self._busy or now_s < self._alert_until_s:
             return _ALERT_NAP_S
-        return _IDLE_NAP_S if now_s < self._alert_until_s + _LONG_IDLE_S else _LONG_NAP_S
+        return _IDLE_NAP_S
 
     def _begin(self, handle: int) -> None:
         order = self._ledger.peek(handle)
         if order is None:
             return
         if isinstance(order, DigestOrder):
-            self._digest(handle)
+            self._sums.digest(handle)
             return
         peer = self._find(order.peer_id, order.peer_epoch)
         if peer is None:
@@ -227,17 +239,28 @@ class AgentThread:
             self._busy.pop(peer, None)
 
     def _take_off(self, peer: Peer, handle: int) -> Flight | None:
+        ahead, peer.ahead = peer.ahead, None
+        if peer.waiting:
+            peer.ahead = self._sums.ahead(peer.waiting[0], peer.descriptor.sizes)
         order = self._ledger.start(handle)
         if order is None:
             return None
         assert isinstance(order, PutOrder)
         # Checked before neighbours are joined, so that no negative length hides in a sum.
-        fault = self._fault_in(order, peer.descriptor.sizes)
+        fault = self._sums.fault_in(order, peer.descriptor.sizes)
         if fault:
             self._ledger.finish_running(failed(handle, order, PlaneFault.OUT_OF_BOUNDS, fault))
             return None
-        region = self._regions[order.local_stage]
-        flight = Flight(handle, order, region, peer.descriptor, hashed=self._hashed)
+        region = self._sums.regions[order.local_stage]
+        is_summed_later = order.direction == "read" and self._sums.is_worth_a_thread(order)
+        flight = Flight(
+            handle,
+            order,
+            region,
+            peer.descriptor,
+            hashed=self._hashed and not is_summed_later,
+            ahead=ahead[1] if ahead is not None and ahead[0] == handle else None,
+        )
         self.num_orders += 1
         self.num_runs += len(flight.runs)
         if flight.runs and peer.needs_help(order.direction):
@@ -250,6 +273,7 @@ class AgentThread:
             peer.asked_s = now_s
             try:
                 self._agent.notify(peer.descriptor.agent, pack(peer.descriptor.token, ()))
+                self.doorbell.ring(peer.descriptor.doorbell)
             except EngineFault:
                 return  # the transfer itself will say what is wrong
 
@@ -286,7 +310,10 @@ class AgentThread:
                 flight.began_s,
                 lambda: self._ledger.stop_of(flight.handle) is not None,
             )
-        if order.direction == "read":
+        if order.direction == "read" and self._sums.is_worth_a_thread(order):
+            region = self._sums.regions[order.local_stage]
+            self._sums.landed(finished, region, flight.runs)
+        elif order.direction == "read":
             self._ledger.finish_running(finished)
         elif self._ledger.park_running(finished):
             peer.parked.append((flight.handle, flight.moved_s))
@@ -308,41 +335,10 @@ class AgentThread:
 
             try:
                 self._ledger.notify_parked(handles, send)
+                self.doorbell.ring(peer.descriptor.doorbell)
             except EngineFault as error:
                 self._ledger.fail_parked(handles, PlaneFault.PEER_GONE, str(error))
             self._alert_until_s = time.perf_counter() + _ALERT_S
-
-    def _digest(self, handle: int) -> None:
-        order = self._ledger.start(handle)
-        if order is None:
-            return
-        assert isinstance(order, DigestOrder)
-        began_s = time.perf_counter()
-        runs = [(offset, offset, nbytes) for offset, nbytes in order.runs]
-        fault = stage_fault(order.stage, len(self._regions))
-        size = 0 if fault else self._regions[order.stage].size
-        fault = fault or fault_in(runs, size, size)
-        if fault:
-            self._ledger.finish_running(failed(handle, order, PlaneFault.OUT_OF_BOUNDS, fault))
-            return
-        value = checksum(
-            local_views(self._regions[order.stage], coalesce(runs)),
-            lambda: self._ledger.stop_of(handle) is not None,
-        )
-        if value is None:
-            stop = self._ledger.stop_of(handle) or PlaneFault.CANCELLED
-            self._ledger.finish_running(failed(handle, order, stop))
-            return
-        self._ledger.finish_running(
-            Finished(
-                handle=handle,
-                reservation_id=order.reservation_id,
-                chunk_id=order.chunk_id,
-                nbytes=sum(run[2] for run in runs),
-                checksum=value,
-                duration_us=round(1e6 * (time.perf_counter() - began_s)),
-            )
-        )
 
     def _settle(self) -> None:
         """See which of the transfers that nobody waits for have ended."""
@@ -390,11 +386,3 @@ class AgentThread:
             self._severance.close()
             self._mailbox.close()
             del self._agent
-
-    def _fault_in(self, order: PutOrder, sizes: Sequence[int]) -> str:
-        fault = stage_fault(order.local_stage, len(self._regions))
-        fault = fault or stage_fault(order.remote_stage, len(sizes))
-        if fault:
-            return fault
-        local_nbytes = self._regions[order.local_stage].size
-        return fault_in(order.runs, local_nbytes, sizes[order.remote_stage])

@@ -65,4 +65,9 @@ def loaded(log_path: str, *, host: str) -> Iterator[ModuleType]:
 
 
 def _find() -> str | None:
-    return next((name for name in _BUILDS if importlib.util.find_spec(name) is not None), None)
+    return next((name for name in _BUILDS if _is_package(name)), None)
+
+
+def _is_package(name: str) -> bool:
+    spec = importlib.util.find_spec(name)
+    return spec is not None and spec.origin is not None  # any folder of that name has a spec

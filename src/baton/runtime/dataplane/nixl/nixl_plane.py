@@ -71,7 +71,7 @@ class NixlDataPlane:
                 move_timeout_s=move_timeout_ms / 1000,
                 pace=pace,
             )
-        except (EngineFault, ImportError) as error:
+        except (EngineFault, ImportError, OSError) as error:
             raise ConfigError(
                 f"transfer.data_plane=nixl: NIXL is installed but opens no agent: {error}; use "
                 "transfer.data_plane=shm on one host"
@@ -108,6 +108,7 @@ class NixlDataPlane:
             nbytes=nbytes,
             metadata=self._thread.register(regions),
             token=token,
+            doorbell=self._thread.doorbell.address,
             stages=tuple(
                 NixlStage(address=part.ctypes.data, nbytes=part.size) for part in regions[1:]
             ),
