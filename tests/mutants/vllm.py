@@ -256,6 +256,16 @@ _GATEWAY = (
         killer=_by_faults("test_a_stream_that_breaks_ends_with_an_error_and_never_with_done"),
     ),
     Mutant(
+        name="vllm-asks-the-dead-again",
+        file="runtime/vllm/call.py",
+        line="self._gone.add(failed.server)",
+        planted="pass",
+        why="Every attempt goes to the decode server that has just died, and the client gets 502.",
+        killer=_by_faults(
+            "test_a_decode_server_that_breaks_off_leaves_the_prompt_to_whoever_lives"
+        ),
+    ),
+    Mutant(
         name="vllm-handle-kept",
         file="runtime/vllm/backend.py",
         line="told = await self.connector.give_back(self.client, decode, params)",

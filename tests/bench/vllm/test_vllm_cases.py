@@ -1,12 +1,16 @@
 """What is asked of vLLM covers what is asked of our own engine, by name, or says why not."""
 
+import socket
+
 import pytest
+from rich.console import Console
 
 from baton.bench.compare.builtin import builtin_cases
 from baton.bench.vllm.asking import Answer, Output
 from baton.bench.vllm.cases import Shape, VllmAsk, unasked, vllm_cases
-from baton.bench.vllm.side import _body, stop_in
+from baton.bench.vllm.side import _body, ask_side, stop_in
 from baton.config import WorkerConfig
+from baton.errors import BatonError
 
 VOCABULARY = list(range(300, 340))
 
@@ -50,3 +54,12 @@ def test_a_turn_goes_on_after_the_answer_and_a_stop_is_a_piece_of_it():
     assert _body(one, [before])["prompt"] == [1, 2, 3, 4, 9]
     assert _body(VllmAsk(body={"prompt": "p"}, stop_from=0), [before])["stop"] == ["efg"]
     assert stop_in("") == "the"
+
+
+async def test_a_plain_server_that_does_not_answer_is_no_reference():
+    cases = vllm_cases(Shape(block=32, step=256), VOCABULARY)[:1]
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and it does not listen
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(BatonError, match=r"length-one-token: .* alone answers Client"):
+            await ask_side(url, None, cases, "salt", Console())

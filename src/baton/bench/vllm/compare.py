@@ -81,19 +81,26 @@ async def run_compare(config: BatonConfig, names: Sequence[str], console: Consol
         async with ready_front(config) as front:
             pair = await ask_side(front.url, front, here, salt + "pair", console)
             leaks = await find_leaks(front.backend)
-    counts = config.cluster
+    num_prefill, num_decode = _counts(config)
     return VllmOutcome(
         version=__version__,
         model=config.model.name,
         connector=config.vllm.connector,
         direction=str(config.vllm.direction),
-        servers=f"{counts.prefill} prefill, {counts.decode} decode",
+        servers=f"{num_prefill} prefill, {num_decode} decode",
         config_digest=config.digest,
-        verdicts=tuple(_verdicts(here, alone, pair, counts.prefill == 1)),
+        verdicts=tuple(_verdicts(here, alone, pair, num_prefill == 1)),
         unasked=not_asked,
         leaks=tuple(leaks),
         duration_s=time.monotonic() - started_s,
     )
+
+
+def _counts(config: BatonConfig) -> tuple[int, int]:
+    """Prefill and decode servers of the pair."""
+    if config.vllm.is_attached:
+        return len(config.vllm.prefill_urls), len(config.vllm.decode_urls)
+    return config.cluster.prefill, config.cluster.decode
 
 
 def _shaped(config: BatonConfig) -> tuple[BatonConfig, Shape]:

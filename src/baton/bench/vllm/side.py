@@ -23,7 +23,10 @@ Answers = dict[tuple[str, str], Answer]
 async def ask_side(
     url: str, front: VllmFront | None, cases: Sequence[VllmCase], salt: str, console: Console
 ) -> Answers:
-    """Every answer of one side; without a front it is the plain server, and nobody is killed."""
+    """Every answer of one side; without a front it is the plain server, and nobody is killed.
+
+    Raises BatonError where the plain server does not answer: there is nothing to compare with.
+    """
     answers: Answers = {}
     async with aiohttp.ClientSession() as session:
         for case in cases:
@@ -34,6 +37,8 @@ async def ask_side(
                 last = await _ask_round(session, url, asked, last, salt + case.name, front is None)
                 for index, (_, answer) in enumerate(last):
                     answers[case.name, f"{number}.{index}"] = answer
+                    if front is None and answer.error:
+                        raise BatonError(f"{case.name}: {url} alone answers {answer.error}")
     side = "plain vLLM" if front is None else "pair"
     console.print(f"{side}: {len(answers)} answers", highlight=False)
     return answers
