@@ -270,6 +270,7 @@ class World:
             status = side.node.status()
             held = (status.held_blocks, status.loading_blocks, status.waiting_claims)
             assert held == (0, 0, 0) and not status.open_holds and not status.open_loads
+            assert not status.open_tickets
         if self.p.key in self.sides:
             assert len({ended.vllm_id for ended in self.p.ended}) == len(self.p.ended)
 

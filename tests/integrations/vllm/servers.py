@@ -327,4 +327,5 @@ class Servers:
             status = side.legs.status()
             held = (status.held_blocks, status.loading_blocks, status.waiting_claims)
             assert held == (0, 0, 0) and not status.open_holds and not status.open_loads
+            assert not status.open_tickets
             assert side.legs.is_idle

@@ -250,8 +250,24 @@ def test_a_prompt_that_waits_for_room_keeps_its_source_and_may_be_dropped():
     world.order(world.d, Watch(vllm_id="d-req", ticket=ticket))
     world.run(30)
     assert world.p.ended == []
+    assert world.d.node.status().open_tickets == 1
     world.order(world.d, Drop(vllm_id="d-req", ticket=ticket))
     assert world.p.ended == HELD
+    world.require_nothing_held()
+
+
+def test_a_sample_that_finds_what_another_has_loaded_is_not_waited_for():
+    world = World()
+    ticket = world.ticket(PULL)
+    world.hold(ticket)
+    for vllm_id in ("d-req", "d-more"):
+        world.order(world.d, Watch(vllm_id=vllm_id, ticket=ticket))
+    world.is_parked = True
+    world.load(ticket)
+    world.order(world.d, Drop(vllm_id="d-more", ticket=ticket, is_shared=True))
+    assert world.p.ended == []  # the first one still reads
+    world.let_go()
+    world.require_loaded()
     world.require_nothing_held()
 
 

@@ -312,18 +312,17 @@ class Legs:
         return all(node.is_idle for node in self._nodes.values())
 
     def status(self) -> Status:
-        """What is held at this moment: what several legs read is held once. Counters count each
-        leg."""
-        holds: dict[str, int] = {}
-        loads: dict[str, int] = {}
-        claims: set[str] = set()
+        """What is held now; what several legs hold is held once. Counters count each leg."""
+        holds, loads, claims, num_tickets = dict[str, int](), dict[str, int](), set[str](), 0
         counters: Counter[str] = Counter()
         for node in self._nodes.values():
             holds |= {held.transfer_id: len(held.block_ids) for held in node.holds.holds.values()}
             for transfer_id, loading in node.loads.loads.items():
                 loads[transfer_id] = len(loading.order.block_ids)
             claims |= node.holds.claims.keys()
-            counters.update(node.status().counters)
+            status = node.status()
+            counters.update(status.counters)
+            num_tickets = max(num_tickets, status.open_tickets)
         return Status(
             info=self.info,
             held_blocks=sum(holds.values()),
@@ -331,6 +330,7 @@ class Legs:
             open_holds=len(holds),
             open_loads=len(loads),
             waiting_claims=len(claims),
+            open_tickets=num_tickets,
             counters=dict(counters),
         )
 

@@ -110,6 +110,8 @@ class Status(_Message, frozen=True, kw_only=True, tag="status_answer"):
     open_holds: int
     open_loads: int
     waiting_claims: int
+    open_tickets: int
+    """Of prompts that wait for room here, and declines that wait for their source."""
     counters: dict[str, int]
     bytes_per_us: float = 0.0
     """Of the data plane's moves, as measured by this side; 0 before the first."""

@@ -106,7 +106,8 @@ class Node:
                 self.loads.aborts.on_order(order.vllm_id)
             case Drop():
                 self._watched.pop(order.vllm_id, None)
-                self._drop(order.ticket)
+                if not order.is_shared:
+                    self._drop(order.ticket)
             case Stream():
                 self.holds.on_stream(order)
             case Hold():
@@ -390,5 +391,6 @@ class Node:
             open_holds=len(holds),
             open_loads=len(loads),
             waiting_claims=len(self.holds.claims),
+            open_tickets=len(self._watched) + len(self._drops),
             counters=dict(self._context.counters),
         )

@@ -44,10 +44,12 @@ class AbortLoad(_Order, frozen=True, kw_only=True, tag="abort_load"):
 
 
 class Drop(_Order, frozen=True, kw_only=True, tag="drop"):
-    """Nothing will be loaded under this ticket: its source may let go."""
+    """This request loads nothing under its ticket: the source may let go."""
 
     vllm_id: str
     ticket: Ticket
+    is_shared: bool = False
+    """Another request loads, or has loaded, under the ticket: the source hears nothing."""
 
 
 class Stream(_Order, frozen=True, kw_only=True, tag="stream"):

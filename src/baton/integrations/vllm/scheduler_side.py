@@ -160,9 +160,10 @@ class SchedulerSide:
         )
 
     def _drop(self, vllm_id: str, leg: Leg) -> None:
-        """This request needs nothing of its source, unless a sibling is at it."""
-        if leg.ticket is not None and self._sibling_state(vllm_id, leg) is None:
-            self._orders.append(Drop(vllm_id=vllm_id, ticket=leg.ticket))
+        """This request needs nothing of its source; a sibling may be at it."""
+        if leg.ticket is not None:
+            is_shared = self._sibling_state(vllm_id, leg) is not None
+            self._orders.append(Drop(vllm_id=vllm_id, ticket=leg.ticket, is_shared=is_shared))
 
     def on_received(self, vllm_ids: Sequence[str]) -> None:
         """The workers are done with these loads, published or failed: never load them again."""

@@ -112,7 +112,14 @@ class BatonConnector:
         return await asyncio.to_thread(give_up, ticket, self._member, GIVE_UP_MS)
 
 
-_HELD = ("held_blocks", "loading_blocks", "open_holds", "open_loads", "waiting_claims")
+_HELD = (
+    "held_blocks",
+    "loading_blocks",
+    "open_holds",
+    "open_loads",
+    "waiting_claims",
+    "open_tickets",
+)
 
 
 def most_held(ranks: list[Status]) -> Status:
