@@ -233,6 +233,7 @@ def explore(
     drops: Annotated[int, typer.Option(help="lost messages in one run")] = 1,
     retries: Annotated[int, typer.Option(help="early deadlines in one run")] = 1,
     cancels: Annotated[int, typer.Option(help="clients that leave in one run")] = 1,
+    give_ups: Annotated[int, typer.Option(help="workers lost, and alive, in one run")] = 0,
     faults: Annotated[int, typer.Option(help="all of these together in one run")] = 1,
     direction: Annotated[str, typer.Option(help="push, pull or both")] = "both",
     max_states: Annotated[int, typer.Option(help="stop after so many states")] = 20_000_000,
@@ -252,6 +253,7 @@ def explore(
             num_drops=drops,
             num_retries=retries,
             num_cancels=cancels,
+            num_give_ups=give_ups,
             num_faults=faults,
             direction=chosen,
         )

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from baton.cli import app
 from baton.core.ids import Direction
 from baton.core.messages import CreditReturn, SourceRelease
+from baton.nodes.destination_aborts import DestinationAborts
 from baton.nodes.destination_side import DestinationSide
 from baton.nodes.source_job import SourceJob
 from baton.nodes.source_side import SourceSide
@@ -69,6 +70,15 @@ def test_one_request_with_one_crash_is_exhausted(direction):
     result = search(model)
     assert result.exhausted, story(model, result)
     assert set(result.ends) == {"finished"} and result.num_states > 5000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("direction", list(Direction))
+def test_one_request_with_a_worker_that_is_given_up_is_exhausted(direction):
+    model = Model(small(direction=direction, num_give_ups=1))
+    result = search(model, 400_000)
+    assert result.exhausted, story(model, result)
+    assert set(result.ends) == {"finished"} and result.num_states > 100_000
 
 
 # -- the method itself -----------------------------------------------------------------------------
@@ -168,6 +178,15 @@ def _authorized_from_the_start(init: Callable[..., None]) -> Callable[..., None]
     return begin
 
 
+def take_the_lost_for_dead(patch: pytest.MonkeyPatch) -> None:
+    lost = DestinationAborts.on_peer_lost
+
+    def on_peer_lost(self, worker_id, epoch, *, ended):
+        lost(self, worker_id, epoch, ended=True)
+
+    patch.setattr(DestinationAborts, "on_peer_lost", on_peer_lost)
+
+
 def let_both_lives_be_one(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Worker, "_fence_holds", lambda self, fence, envelope: True)
 
@@ -187,6 +206,7 @@ def let_both_lives_be_one(patch: pytest.MonkeyPatch) -> None:
         ),
         (free_blocks_before_the_source_is_quiet, {"num_cancels": 1}, "while its source writes"),
         (forget_to_repeat_the_seal, {"num_drops": 1}, "prefill-0 has 1 used blocks"),
+        (take_the_lost_for_dead, {"num_give_ups": 1}, "while a lost source may write"),
         (let_both_lives_be_one, {"num_crashes": 1}, "a stale message has an effect: Prefill"),
     ],
 )
@@ -223,7 +243,8 @@ def test_the_command_tells_a_limit_from_exhaustion():
 
 
 @pytest.mark.parametrize(
-    ("flag", "value"), [("--requests", "9"), ("--crashes", "7"), ("--direction", "up")]
+    ("flag", "value"),
+    [("--requests", "9"), ("--crashes", "7"), ("--give-ups", "2"), ("--direction", "up")],
 )
 def test_a_wrong_flag_is_named(flag, value):
     done = CliRunner().invoke(app, ["explore", flag, value])

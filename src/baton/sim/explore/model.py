@@ -1,18 +1,20 @@
 """The global state and everything that can happen in it.
 
-A state is thirteen integers: the numbered states of router and workers, the time, the faults that
-are left, and the numbered lanes. What can happen: the first message of a lane is received, the
-engine or the plane of a worker makes a step, a fault, or time passes to the next deadline.
+A state is fourteen integers: the numbered states of router and workers, the time, the faults that
+are left, who was given up, and the numbered lanes. What can happen: the first message of a lane is
+received, the engine or the plane of a worker makes a step, a fault, what follows from a worker that
+was given up, or time passes to the next deadline.
 """
 
 from collections.abc import Iterator, Sequence
-from enum import IntEnum
 from typing import Any
 
 from baton.core.effects import MoveChunk
 from baton.core.events import ChunkArrived, Submitted, WorkerLost
 from baton.core.messages import Envelope, Hello
+from baton.sim.explore.acts import ALL_AT, BITS, COST, MOVES_ALL, Act
 from baton.sim.explore.front import Front
+from baton.sim.explore.ghost import ENDED, FIRST, NOBODY, Ghosts
 from baton.sim.explore.host import Host, Moved, layers_of
 from baton.sim.explore.memory import sum_of
 from baton.sim.explore.process import Kind, Outcome, Process
@@ -39,33 +41,13 @@ from baton.sim.explore.wires import (
 )
 
 State = tuple[int, ...]
-ROUTER_AT, NOW_AT, BUDGETS_AT, LANES_AT = 2, 3, 4, 5
+ROUTER_AT, NOW_AT, BUDGETS_AT, GHOST_AT, LANES_AT = 2, 3, 4, 5, 6
 STATE_SIZE = LANES_AT + NUM_LANES
 LONGEST_US = 12_000_000
 """Nothing may be open or held after so much time; every deadline is far shorter."""
 
 
-class Act(IntEnum):
-    """Kinds of action; an action is `kind * 16 + lane, side or request`."""
-
-    RECEIVE = 0
-    ENGINE = 1
-    PLANE = 2
-    TIME = 3
-    CRASH = 4
-    DUPLICATE = 5
-    DROP = 6
-    RETRY = 7
-    CANCEL = 8
-
-
-FAULTS = (Act.CRASH, Act.DUPLICATE, Act.DROP, Act.RETRY, Act.CANCEL)
-"""Kinds of action that have a budget, two bits each in this order; then the budget of all."""
-_BITS = {kind: 3 << 2 * place for place, kind in enumerate(FAULTS)}
 _KINDS = (*(Kind.RECEIVE for _ in CONTROL), Kind.ARRIVE, Kind.LOST)
-_MOVES_ALL = _BITS[Act.CRASH] | _BITS[Act.RETRY]
-ALL_AT = 2 * len(FAULTS)
-_COST = {kind: (1 << 2 * place) + (1 << ALL_AT) for place, kind in enumerate(FAULTS)}
 
 
 class Model:
@@ -81,6 +63,7 @@ class Model:
         self.hosts = tuple(
             Host(side, setup, self.wires, truths, check_every) for side in (PREFILL, DECODE)
         )
+        self.ghosts = Ghosts(self.hosts)
         self.processes: tuple[Process[Any], ...] = (*self.hosts, self.front)
         self._budgets = sum(n << 2 * place for place, n in enumerate(setup.budgets))
         self.steps = tuple(process.step for process in self.processes)
@@ -95,7 +78,7 @@ class Model:
         """Both workers have joined and know each other; every request was just submitted."""
         router = self.front.start(self.setup.router())
         sides = [host.fresh(1, 0) for host in self.hosts]
-        state = (*sides, router, 0, self._budgets, *(0,) * NUM_LANES)
+        state = (*sides, router, 0, self._budgets, NOBODY, *(0,) * NUM_LANES)
         for side, lane in ((PREFILL, FROM_PREFILL), (DECODE, FROM_DECODE)):
             state = self._push(state, lane, self.wires.number(self.setup.hello(side, 1)))
         while any(state[LANES_AT:]):
@@ -116,11 +99,16 @@ class Model:
         """Everything that can happen in a state; nothing in a terminal one."""
         budgets = state[BUDGETS_AT]
         heard = state[LANES_AT + FROM_DECODE]
-        if heard and not budgets & _MOVES_ALL and self._router_goes_first(state):
+        calm = not budgets & MOVES_ALL and state[GHOST_AT] < FIRST
+        if heard and calm and self._router_goes_first(state):
             return self._router_actions(state)
         found = [action for action, lane in enumerate(state[LANES_AT:]) if lane]
         found += self._own_actions(PREFILL, state[PREFILL])
         found += self._own_actions(DECODE, state[DECODE])
+        if state[GHOST_AT] >= FIRST:
+            found.append(Act.END * 16)
+            if self.ghosts.may_land(state[GHOST_AT], state[DECODE]):
+                found.append(Act.LAND * 16)
         if not found and self._next_time(state):
             found.append(Act.TIME * 16)
         if found and budgets:
@@ -150,20 +138,22 @@ class Model:
 
     def _faults(self, state: State, lanes: tuple[int, ...]) -> Iterator[int]:
         budgets = state[BUDGETS_AT]
-        if budgets & _BITS[Act.CRASH]:
+        if budgets & BITS[Act.CRASH]:
             yield from (Act.CRASH * 16 + side for side in (PREFILL, DECODE))
-        if budgets & _BITS[Act.CANCEL]:
+        if budgets & BITS[Act.GIVE_UP] and state[GHOST_AT] == NOBODY:
+            yield from (Act.GIVE_UP * 16 + side for side in (PREFILL, DECODE))
+        if budgets & BITS[Act.CANCEL]:
             for number, stream in enumerate(self.front.states.values[state[ROUTER_AT]].streams):
                 if not stream.end and not stream.cancelled:
                     yield Act.CANCEL * 16 + number
         for lane in lanes:
             if not state[LANES_AT + lane]:
                 continue
-            if budgets & _BITS[Act.DUPLICATE]:
+            if budgets & BITS[Act.DUPLICATE]:
                 yield Act.DUPLICATE * 16 + lane
-            if budgets & _BITS[Act.DROP] and self._may_be_lost(lane, state[LANES_AT + lane]):
+            if budgets & BITS[Act.DROP] and self._may_be_lost(lane, state[LANES_AT + lane]):
                 yield Act.DROP * 16 + lane
-        if budgets & _BITS[Act.RETRY] and self._next_time(state):
+        if budgets & BITS[Act.RETRY] and self._next_time(state):
             yield Act.RETRY * 16
 
     def _may_be_lost(self, lane: int, items: int) -> bool:
@@ -199,9 +189,11 @@ class Model:
         if kind in (Act.TIME, Act.RETRY):
             state = self._pay(state, kind) if kind == Act.RETRY else state
             return self._tick(state)
+        if kind in (Act.LAND, Act.END):
+            return self._haunt(state, kind)
         state = self._pay(state, kind)
-        if kind == Act.CRASH:
-            return self._crash(state, place)
+        if kind in (Act.CRASH, Act.GIVE_UP):
+            return self._crash(state, place, ended=kind == Act.CRASH)
         if kind == Act.CANCEL:
             return self._run(state, ROUTER_AT, Kind.CANCEL, place)
         if kind == Act.DUPLICATE:
@@ -210,10 +202,10 @@ class Model:
         return (*state[:at], self.lanes.pop(state[at])[1], *state[at + 1 :])
 
     def _pay(self, state: State, kind: int) -> State:
-        left = state[BUDGETS_AT] - _COST[Act(kind)]
+        left = state[BUDGETS_AT] - COST[Act(kind)]
         if not left >> ALL_AT:
             left = 0  # the last fault of this run
-        return (*state[:BUDGETS_AT], left, *state[LANES_AT:])
+        return (*state[:BUDGETS_AT], left, *state[GHOST_AT:])
 
     def _receive(self, state: State, lane: int, *, keep: bool) -> State:
         at = LANES_AT + lane
@@ -229,7 +221,8 @@ class Model:
     def _after(self, state: State, at: int, outcome: Outcome) -> State:
         found = list(state)
         found[at] = outcome.state
-        if found[BUDGETS_AT] != self._budgets and self._reduce and self._has_crashed(found):
+        reduce = self._reduce and found[GHOST_AT] == NOBODY  # the word of a ghost is heard
+        if found[BUDGETS_AT] != self._budgets and reduce and self._has_crashed(found):
             self._send_living(found, outcome)
             self._forget_first_life(found, at)
         else:
@@ -274,6 +267,8 @@ class Model:
 
     def _check_quiet(self, state: State, quiet: tuple[int, ...]) -> None:
         """Blocks were given back: no peer may still be writing to them."""
+        late = self.ghosts.may_write(state[GHOST_AT], state[DECODE], quiet)
+        require(not late, f"reservations {quiet} are given back while a lost source may write")
         epoch = self.hosts[DECODE].states.values[state[DECODE]].epoch
         for order in self.hosts[PREFILL].states.values[state[PREFILL]].plane:
             writes = isinstance(order, MoveChunk) and order.write and order.peer_epoch == epoch
@@ -328,16 +323,34 @@ class Model:
             )
         )
 
-    def _crash(self, state: State, side: int) -> State:
-        """The process dies and its next life says hello; what it had sent may still arrive."""
+    def _haunt(self, state: State, kind: int) -> State:
+        """The last write of a life that was given up lands, or its end becomes known."""
+        value, decode_at = state[GHOST_AT], state[DECODE]
+        if kind == Act.LAND:
+            value, decode_at = self.ghosts.land(value, decode_at)
+            state = (*state[:DECODE], decode_at, *state[DECODE + 1 :])
+            return (*state[:GHOST_AT], value, *state[LANES_AT:])
+        ghost = self.ghosts.of(value)
+        assert ghost is not None
+        lost = WorkerLost(worker_id=NAMES[ghost.side], epoch=ghost.epoch)
+        state = (*state[:GHOST_AT], ENDED, *state[LANES_AT:])
+        return self._push(state, SUPERVISOR, self.wires.number(lost))
+
+    def _crash(self, state: State, side: int, *, ended: bool) -> State:
+        """A life is over and the next one says hello; what it had sent may still arrive.
+
+        Unless it has `ended` its process is only out of reach, and may still write.
+        """
         host = self.hosts[side]
         epoch = host.states.values[state[side]].epoch
         found = list(state)
+        if not ended:
+            found[GHOST_AT] = self.ghosts.born(side, state[side])
         found[side] = host.fresh(epoch + 1, state[NOW_AT])
         for lane in INTO[side]:
             if lane != NOTIFY or side == DECODE:
                 found[LANES_AT + lane] = 0
-        lost = WorkerLost(worker_id=NAMES[side], epoch=epoch)
+        lost = WorkerLost(worker_id=NAMES[side], epoch=epoch, ended=ended)
         state = self._push(tuple(found), SUPERVISOR, self.wires.number(lost))
         hello = self.wires.number(self.setup.hello(side, epoch + 1))
         return self._push(state, (FROM_PREFILL, FROM_DECODE)[side], hello)

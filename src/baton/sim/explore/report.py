@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from baton.sim.explore.model import LANES_AT, NOW_AT, Act, Model, State
+from baton.sim.explore.acts import Act
+from baton.sim.explore.model import LANES_AT, NOW_AT, Model, State
 from baton.sim.explore.search import Counterexample, Result
 from baton.sim.explore.setup import NAMES, Setup
 from baton.sim.explore.violation import Violation
@@ -11,11 +12,12 @@ from baton.sim.explore.wires import LANE_NAMES, NUM_LANES
 
 def title(setup: Setup) -> str:
     """What is explored."""
-    crashes, duplicates, drops, retries, cancels, faults = setup.budgets
+    crashes, duplicates, drops, retries, cancels, give_ups, faults = setup.budgets
     return (
         f"{setup.direction}: {setup.num_requests} requests, {setup.num_chunks} chunks per "
         f"transfer; in one run at most {crashes} crashes, {duplicates} repeated messages, "
         f"{drops} lost messages, {retries} early retries, {cancels} cancels, "
+        f"{give_ups} workers given up, "
         f"{faults} of these together"
     )
 
@@ -82,6 +84,12 @@ def describe(model: Model, state: State, action: int) -> str:
         return f"time passes from {state[NOW_AT] / 1000:g} ms to the next deadline{early}"
     if kind == Act.CANCEL:
         return f"the client of r{place} is gone"
+    if kind == Act.GIVE_UP:
+        return f"{NAMES[place]} IS GIVEN UP; its next life says hello"
+    if kind == Act.LAND:
+        return "the last write of the life that was given up lands"
+    if kind == Act.END:
+        return "the life that was given up is known to have ended"
     if kind == Act.CRASH:
         return f"{NAMES[place]} dies and starts again"
     first = model.lanes.items(state[LANES_AT + place])[0]

@@ -41,6 +41,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     num_drops: int = 1
     num_retries: int = 1
     num_cancels: int = 1
+    num_give_ups: int = 0
     num_faults: int = 1
     """At most so many faults of all kinds together in one run."""
     direction: Direction = Direction.PUSH
@@ -49,21 +50,29 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         limits = [("num_requests", 1, 3), ("num_chunks", 1, 4)]
         limits += [(name, 0, 3) for name in ("num_crashes", "num_duplicates", "num_drops")]
         limits += [("num_retries", 0, 3), ("num_cancels", 0, 3), ("num_faults", 0, 12)]
+        limits += [("num_give_ups", 0, 1)]
         for name, least, most in limits:
             value = getattr(self, name)
             if not least <= value <= most:
-                flag = "--" + name.removeprefix("num_")
+                flag = "--" + name.removeprefix("num_").replace("_", "-")
                 raise ConfigError(f"{flag} is {value}; choose {least} to {most}")
+        if self.num_give_ups and self.num_drops and self.num_faults > 1:
+            raise ConfigError(
+                f"--give-ups {self.num_give_ups} with --drops {self.num_drops}: heartbeats repeat "
+                "what was lost of an end, and none is explored; use --drops 0 or --faults 1"
+            )
 
     @property
     def budgets(self) -> tuple[int, ...]:
-        """What may happen: crashes, duplicates, drops, retries, cancels, and all together."""
+        """What may happen: crashes, duplicates, drops, retries, cancels, lives that are
+        given up, and all together."""
         kinds = (
             self.num_crashes,
             self.num_duplicates,
             self.num_drops,
             self.num_retries,
             self.num_cancels,
+            self.num_give_ups,
         )
         most = min(self.num_faults, sum(kinds))
         return (*(min(kind, most) for kind in kinds), most)
