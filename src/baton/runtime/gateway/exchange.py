@@ -5,6 +5,7 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from baton.config import GatewayConfig
@@ -159,6 +160,7 @@ class Exchange:
         for nobody until the event loop has a turn to say so.
         """
         if self.streaming and self._is_gone():
+            await self._until_told()
             raise ClientGone
         self.sending_since = time.perf_counter()
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
@@ -170,6 +172,13 @@ class Exchange:
         self.completed = True
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
         self.sending_since = 0.0
+
+    async def _until_told(self) -> None:
+        """Wait until the server knows, too: it complains of an answer that ends before that."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                while (await self.receive())["type"] != "http.disconnect":
+                    pass
 
     def _is_gone(self) -> bool:
         is_gone = (self.scope.get("extensions") or {}).get("baton.is_gone")

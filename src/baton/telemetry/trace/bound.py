@@ -69,6 +69,8 @@ def _because(story: Story, phase: Phase) -> str:
 
 
 def ms(duration_us: float) -> str:
-    """Microseconds as milliseconds, with as many digits as mean something."""
+    """Microseconds as milliseconds, with as many digits as mean something; below 10 as they are."""
+    if 0 < duration_us < 10:
+        return f"{duration_us:.0f} us"
     digits = 0 if duration_us >= 100_000 else 1 if duration_us >= 10_000 else 2
     return f"{duration_us / 1000:.{digits}f} ms"
