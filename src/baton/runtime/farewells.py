@@ -11,7 +11,7 @@ from baton.runtime.dataplane import DataPlane
 
 _PAUSE_S = 0.02
 _MAX_TRIES = 100
-"""Then the router's own repetition goes on asking, once for each heartbeat."""
+"""Then only the router's own repetition goes on asking, once for each heartbeat."""
 
 
 class Farewells:

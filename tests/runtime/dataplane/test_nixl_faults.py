@@ -1,5 +1,6 @@
 """NIXL cannot stop a transfer: what a frozen or dead peer may still do, and what is said of it."""
 
+import os
 import time
 
 import pytest
@@ -113,6 +114,18 @@ def test_a_peer_that_hangs_is_not_severed_and_one_that_was_never_used_is(puppets
     unused.kill()
     reader.disconnect(unused)
     _until_severed(reader, unused)
+
+
+def test_the_connection_of_a_dead_life_goes_without_another_question(puppets):
+    reader, owner = puppets
+    before = len(os.listdir(f"/proc/{reader.process.pid}/fd"))
+    owner.kill()
+    reader.disconnect(owner)
+    reader.sever(owner)
+    until_s = time.monotonic() + 5
+    while len(os.listdir(f"/proc/{reader.process.pid}/fd")) >= before:
+        assert time.monotonic() < until_s, "its connection stays"
+        time.sleep(0.02)
 
 
 def test_a_life_that_was_let_go_of_can_be_met_again(puppets):

@@ -132,7 +132,7 @@ class AgentThread:
         """Whether nothing of a life whose process is dead can land any more; ask until it is so."""
         if not self._severance.is_open(life):
             return True
-        self._wakes.put(lambda: self._probe(life))
+        self._wakes.put(lambda: self._severance.ask(life))
         return False
 
     def close(self) -> bool:
@@ -178,6 +178,8 @@ class AgentThread:
         for peer in list(self._busy):
             self._serve(peer)
         self._settle()
+        for peer in self._severance.take_broken():
+            self._forget(peer)
         received = self._mailbox.receive()
         if received:
             self._ledger.receive(received)
@@ -359,11 +361,6 @@ class AgentThread:
         peer.is_retired = True
         while peer in self._busy:  # every order of it has a stop by now
             self._serve(peer)
-
-    def _probe(self, life: Life) -> None:
-        peer = self._severance.probe(life)
-        if peer is not None:
-            self._forget(peer)
 
     def _forget(self, peer: Peer) -> None:
         if any(other is peer for other, _ in self._lingering):

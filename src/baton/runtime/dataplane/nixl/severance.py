@@ -25,10 +25,10 @@ class Severance:
     """`is_open` and `keep` may be called on any thread, all else on the agent's."""
 
     def __init__(self, agent: Agent) -> None:
-        self._agent: Agent | None = agent
+        self._agent = agent
         self._open: dict[Life, Peer] = {}
         self._probed: dict[Life, tuple[int, float]] = {}
-        """How often a life was written to, and when last (s)."""
+        """Of the dead: how often they were written to, and when last (s)."""
 
     def is_open(self, life: Life) -> bool:
         """Whether bytes of that life may still land here."""
@@ -38,15 +38,21 @@ class Severance:
         """A peer was let go of; its agent stays known, or nobody could see the connection break."""
         self._open[(peer.descriptor.worker_id, peer.descriptor.epoch)] = peer
 
-    def probe(self, life: Life) -> Peer | None:
-        """Ask after a life whose process is dead; returns the peer once its connection is broken.
+    def ask(self, life: Life) -> None:
+        """The process of that life is dead: from now on `take_broken` writes to it."""
+        if life in self._open:
+            self._probed.setdefault(life, (0, 0.0))
 
-        While the process lives this is an empty note to it, which changes nothing there.
+    def take_broken(self) -> list[Peer]:
+        """Write to the dead whose turn it is; returns those whose connection is broken.
+
+        It goes on without being asked again, or their agents and connections would stay.
         """
-        peer = self._open.get(life)
-        if peer is None or self._agent is None:
-            return None
-        count, last_s = self._probed.get(life, (0, 0.0))
+        return [peer for life in list(self._probed) if (peer := self._probe(life)) is not None]
+
+    def _probe(self, life: Life) -> Peer | None:
+        """Were the process alive, this would be an empty note to it, which changes nothing."""
+        peer, (count, last_s) = self._open[life], self._probed[life]
         now_s = time.perf_counter()
         if now_s - last_s < (_PAUSE_S if count < _MAX_QUICK else _LONG_PAUSE_S):
             return None
@@ -70,8 +76,9 @@ class Severance:
 
     def close(self) -> None:
         """Forget all of them; a moment later the agent is gone with its connections."""
-        agent, self._agent = self._agent, None
         for peer in self._open.values():
             with contextlib.suppress(EngineFault):
-                if agent is not None:
-                    agent.remove(peer.descriptor.agent)
+                self._agent.remove(peer.descriptor.agent)
+        self._open.clear()
+        self._probed.clear()
+        del self._agent
