@@ -2,9 +2,11 @@
 
 import pytest
 
+from baton.config import load_config
 from baton.core.ids import Role
 from baton.errors import ConfigError
 from baton.policy.worker_placement import Need, NodeRoom, place_workers, shortage
+from baton.runtime.ray.needs import needs_of
 
 MIB = 1 << 20
 
@@ -45,6 +47,24 @@ def test_pairs_hold_a_prefill_worker_and_its_share_of_decode_workers(prefill, de
     assert groups(placed) == expected and placed.spreading == "SPREAD"
     assert [one.cpus for one in placed.bundles] == [2 * len(group) for group in expected]
     assert placed.bundles[0].memory_nbytes == 512 * MIB * len(expected[0])
+
+
+def test_a_pipeline_is_one_worker_so_a_pair_holds_every_stage_of_both():
+    config = load_config(
+        None,
+        [
+            "cluster.prefill=2",
+            "cluster.decode=2",
+            "cluster.prefill_pp=3",
+            "cluster.decode_pp=2",
+            "worker.threads=2",
+        ],
+    )
+    placed = place_workers(needs_of(config), "pair")
+    assert groups(placed) == [("prefill-0", "decode-2"), ("prefill-1", "decode-3")]
+    # Stages take turns on the cores of their worker, and its K/V is cut over them, not added.
+    kv_nbytes = config.kv_nbytes_of(Role.PREFILL) + config.kv_nbytes_of(Role.DECODE)
+    assert [(one.cpus, one.memory_nbytes) for one in placed.bundles] == [(4, kv_nbytes)] * 2
 
 
 def test_a_plan_names_the_node_of_each_worker():
