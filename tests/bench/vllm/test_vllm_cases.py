@@ -38,6 +38,14 @@ def test_lengths_meet_the_edges_of_blocks_and_steps():
     assert {1} | edges <= lengths and max(lengths) > 3 * 256
 
 
+def test_seeded_prompts_of_a_round_fit_into_one_step():
+    for case in vllm_cases(Shape(block=32, step=640, is_tight=True), VOCABULARY):
+        for asked in case.rounds:
+            bodies = [one.body for one in asked.asks if "seed" in one.body]
+            prompts = [body.get("prompt", "") for body in bodies]
+            assert sum(map(len, prompts)) <= 640, case.name
+
+
 def test_a_hit_begins_as_what_was_warmed_and_bounds_what_may_be_cached():
     cases = {case.name: case for case in vllm_cases(Shape(block=32, step=256), VOCABULARY)}
     for hit in range(5):

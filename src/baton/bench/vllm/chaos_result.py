@@ -73,7 +73,11 @@ def print_chaos(result: VllmChaos, console: Console) -> None:
     if result.not_injected:
         console.print(f"no time for: {', '.join(result.not_injected)}", highlight=False)
     slowest = max((fault.recovery_s for fault in result.faults), default=0.0)
-    violations = ", ".join(f"{len(getattr(result, name))} {name}" for name in _VIOLATIONS)
+    violations = ", ".join(
+        f"{len(getattr(result, name))} {name}"
+        for name in _VIOLATIONS
+        if name != "leaks" or not result.is_interrupted
+    )
     verdict = "clean" if result.is_clean else "NOT CLEAN"
     console.print(
         f"{'INTERRUPTED' if result.is_interrupted else verdict}: {len(result.faults)} faults of "

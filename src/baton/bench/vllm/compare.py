@@ -26,7 +26,7 @@ from baton.core.ids import Role
 from baton.errors import BatonError, ConfigError
 from baton.runtime.vllm.serve import VllmFront, open_vllm_front, wait_complete
 
-_STEP_TOKENS = 256
+_STEP_TOKENS = 640
 _SPARE_BLOCKS = 8
 """Beyond the longest sequence: eight answers of the case that is to outgrow the pool do not fit."""
 
