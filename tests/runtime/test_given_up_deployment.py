@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -69,10 +70,19 @@ async def test_a_source_that_is_given_up_and_thaws_writes_into_quarantine_only(
         assert held >= NUM_TOKENS // 16, "its blocks are nobody's while it may still write"
         os.kill(source.info.pid, signal.SIGCONT)
         await _until(lambda: _quarantined(deployment) == 0)
+        lost = source.info
+        await _until(lambda: not Path(f"/proc/{lost.pid}").exists(), 30)
+        assert router.host_counters()["channel_dismissed_lives"] > 0, "it was told to end itself"
+        await _until(lambda: _epoch(deployment, lost.worker_id) == lost.epoch + 1, 60)
         again = await run_request(
             deployment, make_request(prompt_of(NUM_TOKENS, router.info.vocab_size, 1), 8)
         )
         assert timed.token_ids == again.token_ids and len(timed.token_ids) == 8
+
+
+def _epoch(deployment: Deployment, worker_id: str) -> int:
+    view = deployment.router.node.fleet.get(worker_id)
+    return view.info.epoch if view else 0
 
 
 def _moved(deployment: Deployment, worker_id: str) -> int:

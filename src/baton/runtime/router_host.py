@@ -203,12 +203,14 @@ class RouterHost:
 
         Without `ended` it is given up: nobody can reach the process, and it may still run. Then
         this is called again when its end is known, and before that its next life may start. What
-        it may still write into stays in quarantine at the others until then.
+        it may still write into stays in quarantine at the others until then. Should it speak
+        again it is told to end itself, so it is heard as long as no newer life has its place.
         """
         current = self._node.fleet.get(worker_id)
-        if current is None or current.info.epoch <= epoch:
-            self._channel.disconnect(worker_id)
-        self._channel.withdraw(worker_id, epoch)
+        if ended:
+            if current is None or current.info.epoch <= epoch:
+                self._channel.disconnect(worker_id)
+            self._channel.withdraw(worker_id, epoch)
         self._feed(events.WorkerLost(worker_id=worker_id, epoch=epoch, ended=ended))
 
     def drain(self, worker_id: str) -> int:
@@ -260,7 +262,20 @@ class RouterHost:
             if isinstance(envelope.message, Traced):
                 self._hear(envelope, envelope.message)
                 continue
+            self._dismiss(envelope.sender_id, envelope.sender_epoch)
             self._feed(events.Received(envelope=envelope))
+
+    def _dismiss(self, worker_id: str, epoch: int) -> None:
+        """A life that was given up speaks: nobody needs it, unless its word is still a proof."""
+        fleet, life = self._node.fleet, (worker_id, epoch)
+        if not fleet.is_over(*life) or fleet.has_ended(*life) or fleet.get(worker_id) is not None:
+            return
+        snapshots = [view.snapshot for view in fleet]
+        if any(life in snapshot.unproven for snapshot in snapshots if snapshot is not None):
+            return  # others wait for it to say that it is quiet
+        self._channel.counters["dismissed_lives"] += 1
+        reason = f"epoch {epoch} was given up as out of reach, and its work went elsewhere"
+        self._channel.send(worker_id, Refused(reason=reason))
 
     def _hear(self, envelope: Envelope, message: Traced) -> None:
         """Only a life that counts is heard; the node decides nothing by what was traced."""
