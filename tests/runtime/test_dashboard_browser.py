@@ -110,6 +110,13 @@ async def test_every_worker_and_request_has_its_row(shown):
     assert moved == await page.evaluate("document.querySelectorAll('#flows svg path').length") > 0
 
 
+async def test_an_empty_list_says_why(shown):
+    _, page, _ = shown
+    for is_live, said in (("true", "No request has ended yet"), ("false", "telemetry.live is")):
+        await page.evaluate(f"rows({{...feed, requests: [], is_live: {is_live}}})")
+        assert said in await page.evaluate("document.getElementById('rows').innerText")
+
+
 async def test_waterfalls_are_aligned_and_whole(shown):
     """Bars begin where the one before ended, fill their track, and all tracks share one axis."""
     _, page, _ = shown

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from baton import __version__
 from baton.config import BatonConfig
 from baton.core import effects, events
@@ -160,7 +162,8 @@ class RouterHost:
     def dashboard(self) -> Feed:
         """What the page shows."""
         live = self.live.settled()
-        return make_feed(self._node, live.history, live.metrics, now_us())
+        feed = make_feed(self._node, live.history, live.metrics, now_us())
+        return msgspec.structs.replace(feed, is_live=live.is_on)
 
     def dashboard_request(self, request_id: str) -> Detail | None:
         """The page of one request that is still kept."""

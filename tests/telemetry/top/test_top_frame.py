@@ -65,6 +65,8 @@ def test_nothing_yet_is_said_and_not_drawn_as_zero():
     text = "\n".join(lines(frame(empty, view(80)), 80))
     assert "nothing moved" in text and "no request has ended yet" in text
     assert "no targets are set" in text and "–" in text
+    off = msgspec.structs.replace(empty, is_live=False)
+    assert "telemetry.live is false" in "\n".join(lines(frame(off, view(80)), 80))
 
 
 def test_text_of_a_server_cannot_move_the_cursor():

@@ -81,6 +81,8 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     tpot: Clock
     attainment: dict[str, dict[str, float]]
     requests: tuple[Row, ...]
+    is_live: bool = True
+    """False where nothing is kept of requests, because `telemetry.live` is."""
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):

@@ -195,7 +195,10 @@ def _cells(attainment: dict[str, dict[str, float]]) -> Table:
 
 def _requests(feed: Feed, view: View) -> Iterable[Text]:
     if not feed.requests:
-        yield Text("no request has ended yet", style="dim")
+        text = (
+            "no request has ended yet" if feed.is_live else "telemetry.live is false: none is kept"
+        )
+        yield Text(text, style="dim")
         return
     seen = {name for row in feed.requests for name, _, _ in row.spans}
     shown = {name: cell for name, cell in PHASE_CELLS.items() if name in seen}
