@@ -141,7 +141,7 @@ def serve(
         if loaded.cluster.engine == "vllm":
             from baton.runtime.vllm.serve import serve_vllm
 
-            runner.run(serve_vllm(loaded, _console))
+            runner.run(serve_vllm(loaded, _console, trace_dir))
             return
         from baton.runtime.serve import serve as run
 

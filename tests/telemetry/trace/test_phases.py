@@ -47,10 +47,12 @@ def test_each_phase_falls_between_its_events():
         Phase.ROUTE: 500,
         Phase.QUEUE: 1_000,
         Phase.PREFILL: 6_000,
+        Phase.PREFILL_LEG: 0,
         Phase.TRANSFER: 400,
         Phase.VALIDATE: 300,
         Phase.PUBLISH: 5,
         Phase.ADMISSION: 20,
+        Phase.DECODE_LEG: 0,
         Phase.FIRST_TOKEN: 300,
     }
     assert (tiling.start_us, tiling.total_us, tiling.is_answered) == (800, 9_225, True)

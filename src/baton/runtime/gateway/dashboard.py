@@ -1,12 +1,13 @@
 """The page at /dashboard, its feed, and the page of one request; all of it is read-only."""
 
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import parse_qs
 
 import msgspec
+from msgspec import Struct
 
 from baton.errors import RequestRejected
-from baton.runtime.gateway.backend import Backend
 from baton.runtime.gateway.exchange import Exchange
 
 _PAGE = Path(__file__).with_name("dashboard.html")
@@ -21,10 +22,22 @@ _HEADERS = [
 ]
 
 
+class Shown(Protocol):
+    """Whatever the page shows."""
+
+    def dashboard(self) -> Struct:
+        """What it shows now."""
+        ...
+
+    def dashboard_request(self, request_id: str) -> Struct | None:
+        """Everything that is kept of one request; None if it is not."""
+        ...
+
+
 class Dashboard:
     """Answers the three paths of the page."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Shown) -> None:
         self._backend = backend
         self._page = _PAGE.read_bytes()
 

@@ -12,11 +12,9 @@ from baton.runtime.gateway.choice import UsageTotal
 from baton.runtime.gateway.exchange import Exchange, Headers
 from baton.runtime.gateway.metrics import GatewayMetrics
 from baton.runtime.gateway.sse import DONE
-from baton.runtime.vllm.call import DONE_EVENT, Call
+from baton.runtime.vllm.call import DONE_EVENT, USAGE, Call
 from baton.runtime.vllm.usage import Usage, cached_tokens, corrected, total
 
-_USAGE = b'"usage":{'
-"""Never within a string of JSON: its quotes would be escaped."""
 _QUEUED = 64
 
 Item = tuple[Call, bytes]
@@ -43,12 +41,13 @@ class Answer:
                 if event == DONE_EVENT:
                     continue
                 self._clock(call)
-                if _USAGE in event or not single:
+                if USAGE in event or not single:
                     event = self._edited(call, event, include_usage, single)
                 if not self._exchange.streaming:
                     await self._exchange.start_stream(self._headers())
                 if event:
                     await self._exchange.write(event)
+                    call.trace.first_written()
         self._finish()
         last = b"" if single or not include_usage else self._usage_event()
         await self._exchange.end(last + DONE)

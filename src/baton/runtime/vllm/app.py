@@ -6,12 +6,15 @@ from typing import Any
 import msgspec
 
 from baton.config import GatewayConfig
+from baton.core.effects import Trace
 from baton.errors import RequestRejected
+from baton.runtime.gateway.dashboard import Dashboard
 from baton.runtime.gateway.edge import HttpEdge, require_json
-from baton.runtime.gateway.exchange import TEXT, Exchange
+from baton.runtime.gateway.exchange import LINES, TEXT, Exchange
 from baton.runtime.gateway.tenants import Tenants
 from baton.runtime.vllm.backend import VllmBackend
 from baton.runtime.vllm.generation import VllmGeneration
+from baton.runtime.vllm.page import VllmPage
 from baton.runtime.vllm.router import RETRY_NOT_READY_S
 from baton.runtime.vllm.servers import Server
 
@@ -22,6 +25,7 @@ class VllmGatewayApp(HttpEdge):
     def __init__(self, backend: VllmBackend, config: GatewayConfig, *, version: str) -> None:
         super().__init__(backend.config.model.name)
         self._backend = backend
+        self._dashboard = Dashboard(VllmPage(backend))
         self._config = config
         self._tenants = Tenants(config)
         self._version = version
@@ -35,7 +39,16 @@ class VllmGatewayApp(HttpEdge):
             "/metrics": ("GET", self._metrics_text),
             "/cache": ("GET", self._cache),
             "/version": ("GET", self._version_info),
+            "/traces": ("GET", self._traces),
+            "/dashboard": ("GET", self._dashboard.page),
+            "/dashboard/feed": ("GET", self._dashboard.feed),
+            "/dashboard/request": ("GET", self._dashboard.request),
         }
+
+    def _note_answer(self, exchange: Exchange, status: int) -> None:
+        for output_id in exchange.output_ids:
+            trace = Trace(name="answered", request_id=output_id, data={"status": status})
+            self._backend.tracer.say(trace)
 
     async def _chat(self, exchange: Exchange) -> None:
         await self._generate(exchange, chat=True)
@@ -85,8 +98,12 @@ class VllmGatewayApp(HttpEdge):
         await exchange.respond(200, msgspec.json.encode(body))
 
     async def _metrics_text(self, exchange: Exchange) -> None:
-        body = self.metrics.render() + self._backend.metrics.render()
+        live = self._backend.tracer.live.settled().metrics
+        body = self.metrics.render() + self._backend.metrics.render() + live.render()
         await exchange.respond(200, body, content_type=TEXT)
+
+    async def _traces(self, exchange: Exchange) -> None:
+        await exchange.respond(200, self._backend.tracer.live.lines(), content_type=LINES)
 
     async def _cache(self, exchange: Exchange) -> None:
         index = self._backend.prefixes.index

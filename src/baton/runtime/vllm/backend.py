@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 from baton.config import BatonConfig
@@ -14,6 +15,7 @@ from baton.runtime.vllm.metrics import VllmMetrics
 from baton.runtime.vllm.prefixes import Prefixes
 from baton.runtime.vllm.router import VllmRouter
 from baton.runtime.vllm.servers import Server, ServerTable
+from baton.runtime.vllm.tracer import Tracer
 
 logger = logging.getLogger("baton.vllm")
 
@@ -38,9 +40,10 @@ def _own_headers(config: BatonConfig) -> dict[str, str]:
 class VllmBackend:
     """One deployment of vLLM servers, for as long as the gateway runs."""
 
-    def __init__(self, config: BatonConfig) -> None:
+    def __init__(self, config: BatonConfig, trace_dir: Path | None = None) -> None:
         """Raises ConfigError where the connector's keys cannot be read."""
         self.config = config
+        self.tracer = Tracer(config, trace_dir)
         self.own_headers = _own_headers(config)
         """Of requests that no client sent."""
         self.connector = make_connector(config, self.own_headers)
@@ -49,6 +52,8 @@ class VllmBackend:
         self.router = VllmRouter(config, self.servers, self.prefixes)
         self.metrics = VllmMetrics(self.servers)
         self.client = HttpClient()
+        self.num_open = 0
+        """Outputs that have arrived and not ended."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -57,6 +62,7 @@ class VllmBackend:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.client.close()
+        self.tracer.close()
 
     @property
     def model(self) -> str:

@@ -14,6 +14,7 @@ from baton.errors import BatonError
 from baton.policy.fallback import Fallback, next_fallback
 from baton.runtime.vllm.backend import VllmBackend
 from baton.runtime.vllm.bodies import Body, Part, decode_body, prefill_body
+from baton.runtime.vllm.call_trace import CallTrace, usage_of
 from baton.runtime.vllm.connector import LegIds, Params
 from baton.runtime.vllm.http_client import events_of, read_all
 from baton.runtime.vllm.leg import LegFailed
@@ -26,6 +27,8 @@ ERROR_EVENT = b'data: {"error"'
 OLD_ERROR_EVENT = b'data: {"object":"error"'
 DONE_EVENT = b"data: [DONE]\n\n"
 _BROKEN = frozenset({"connect", "cut", "server_down"})
+USAGE = b'"usage":{'
+"""Never within a string of JSON: its quotes would be escaped."""
 WHOLE_TOKEN_S = 1.0
 """Per token of an answer that is not streamed: far above any step, and still an end."""
 
@@ -44,12 +47,16 @@ class Call:
         tenant_id: str,
         headers: Mapping[str, str],
         started_s: float,
+        trace: CallTrace | None = None,
     ) -> None:
         self.part = part
         self.route: Route | None = None
         self.reused: int | None = None
         """Prompt tokens that the prefill server had; None where the answer's own count is true."""
         self.timer = Timer()
+        self.trace = trace or CallTrace(request_id)
+        self._usage = b""
+        """The event or body that counts its tokens; kept only for the trace."""
         self._backend = backend
         self._ask = ask
         self._path = path
@@ -71,6 +78,7 @@ class Call:
         """
         while True:
             route = self._choose()
+            self.trace.routed(self._ids.attempt, route, self._knobs.policy)
             sent = False
             try:
                 async with aclosing(self.attempt(route)) as items:
@@ -79,10 +87,12 @@ class Call:
                             sent = True
                             self._count(route)
                         yield item
+                self.trace.finished(self._counted())
                 return
             except LegFailed as failed:
                 self._backend.metrics.legs[failed.leg, failed.reason] += 1
                 if sent:
+                    self._note_failure(failed, Fallback.FAIL)
                     raise failed.rejection() from failed
                 self._after(failed, route)
 
@@ -104,6 +114,7 @@ class Call:
         if failed.reason in _BROKEN:
             self._gone.add(failed.server)
         if failed.is_clients:
+            self._note_failure(failed, Fallback.FAIL)
             raise failed.rejection() from failed
         avoid = self._avoid_prefill if failed.leg == "prefill" else self._avoid_decode
         avoid.add(failed.server)
@@ -118,11 +129,24 @@ class Call:
         logger.warning(
             "%s attempt %d: %s; %s", self._ids.request_id, self._ids.attempt, failed, fallback
         )
+        self._note_failure(failed, fallback)
         if fallback is Fallback.FAIL:
             raise failed.rejection() from failed
         if fallback is Fallback.RECOMPUTE:
             self._fallback = f"{failed.leg}_{failed.reason}"
         self._ids = msgspec.structs.replace(self._ids, attempt=self._ids.attempt + 1)
+
+    def _note_failure(self, failed: LegFailed, fallback: Fallback) -> None:
+        reason = f"{failed.leg}_{failed.reason}"
+        self._backend.metrics.fallbacks[str(fallback)] += 1
+        self.trace.attempt_failed(self._ids.attempt, reason, str(fallback))
+
+    def _counted(self) -> dict[str, Any]:
+        """The answer's usage; of a handed over prompt the cached part is the prefill server's."""
+        usage = usage_of(self._usage) if self._usage else {}
+        if self.reused is not None:
+            usage = {**usage, "prompt_tokens_details": {"cached_tokens": self.reused}}
+        return usage
 
     def _count(self, route: Route) -> None:
         self.route = route
@@ -213,6 +237,7 @@ class Call:
         if alone and computed > 0:
             prefill.prefill_us.observe(seconds * 1e6, computed)
         self._backend.metrics.legs["prefill", "ok"] += 1
+        self.trace.prefill_answered(self._ids.attempt, prefill.server_id, usage)
         return params
 
     async def _decode(self, route: Route, params: Params | None) -> AsyncGenerator[bytes, None]:
@@ -226,6 +251,8 @@ class Call:
                 if not body.get("stream"):
                     data = await read_all(answer, "decode", decode, self._whole_s())
                     self.timer.lap("handoff")
+                    self.trace.decode_answered(self._ids.attempt, decode.server_id, True)
+                    self._usage = data if self.trace.is_on else b""
                     yield data
                 else:
                     async with aclosing(self._events(answer, decode)) as events:
@@ -251,9 +278,12 @@ class Call:
                 if not opened:
                     opened = True
                     self.timer.lap("handoff")
+                    self.trace.decode_answered(self._ids.attempt, decode.server_id, False)
                 elif decode.active == 1 and event != DONE_EVENT:
                     decode.step_us.observe((now_s - last_s) * 1e6, 1.0)
                 last_s = now_s
+                if USAGE in event and self.trace.is_on:
+                    self._usage = event
                 done = done or event == DONE_EVENT
                 yield event
         if not done:
@@ -261,8 +291,10 @@ class Call:
 
     @asynccontextmanager
     async def _post(self, leg: str, server: Server, body: Body) -> AsyncIterator[Any]:
+        attempt, name = self._ids.attempt, server.server_id
         headers = {
             **self._headers,
+            **self.trace.leg_headers(attempt, leg, name),
             "content-type": "application/json",
             "x-request-id": self._ids.leg_id,
         }
@@ -272,6 +304,7 @@ class Call:
         # A server that streams nothing sends its head with its body.
         wait_s = self._wait_s() if body.get("stream") or leg == "prefill" else self._whole_s()
         client = self._backend.client
+        self.trace.leg_sent(attempt, leg, name)
         async with client.post(leg, server, self._path, data, headers, wait_s) as answer:
             yield answer
 

@@ -1,5 +1,6 @@
 """One generation request in front of vLLM servers: body in, both legs, answer out."""
 
+import asyncio
 import logging
 import time
 from typing import Any
@@ -23,6 +24,7 @@ from baton.runtime.vllm.bodies import (
     without_steering,
 )
 from baton.runtime.vllm.call import Call
+from baton.runtime.vllm.call_trace import CallTrace
 from baton.runtime.vllm.router import Ask
 from baton.runtime.vllm.tokens import token_ids_of
 
@@ -51,6 +53,8 @@ class VllmGeneration:
         self._metrics = metrics
         self._tenants = tenants
         self._started_s = time.monotonic()
+        self._traces: dict[str, CallTrace] = {}
+        """Of each output, by the id of its request."""
 
     async def serve(self) -> None:
         """Answer the request. Raises RequestRejected, possibly in the middle of a stream."""
@@ -58,12 +62,28 @@ class VllmGeneration:
         self._metrics.num_running += 1
         try:
             async with ClientWatch(self._exchange, self._config.stream_stall_s) as watch:
-                await self._answer(data)
+                await self._traced(data, watch)
         finally:
             self._metrics.num_running -= 1
         if watch.reason:
             self._metrics.disconnects[watch.reason] += 1
             logger.info("%s given up (%s)", self._exchange.request_id, watch.reason)
+
+    async def _traced(self, data: bytes, watch: ClientWatch) -> None:
+        why = "another_output_failed"
+        try:
+            await self._answer(data)
+        except RequestRejected as error:
+            for trace in self._traces.values():
+                trace.refused(error)
+            raise
+        except asyncio.CancelledError:
+            why = watch.reason or "shutdown"
+            raise
+        finally:
+            for trace in self._traces.values():
+                trace.left(why)
+            self._backend.num_open -= len(self._traces)
 
     async def _answer(self, data: bytes) -> None:
         body, include_usage = self._checked(data)
@@ -71,6 +91,7 @@ class VllmGeneration:
             body, self._chat, max_n=self._config.max_n, max_prompts=self._config.max_prompts
         )
         num_tokens = sum(prompt_length(part.body) for part in parts)
+        self._receive(parts)
         self._backend.router.check_admission(num_tokens)
         calls = await self._calls(parts)
         exchange = self._exchange
@@ -85,6 +106,21 @@ class VllmGeneration:
             for call in calls:
                 if call.route is not None:
                     self._metrics.modes[call.route.mode] += 1
+
+    def _receive(self, parts: list[Part]) -> None:
+        """From here on each output is traced, whatever becomes of it."""
+        exchange = self._exchange
+        waited_us = int((time.perf_counter() - exchange.arrival) * 1e6)
+        state = exchange.header(b"tracestate").decode("latin-1")
+        operation = "chat" if self._chat else "text_completion"
+        for part in parts:
+            name = exchange.request_id + ("" if len(parts) == 1 else f"-{part.index}")
+            trace = CallTrace(name, self._backend.tracer, exchange.trace_context, state)
+            trace.received(waited_us, operation, exchange.client_request_id)
+            self._traces[name] = trace
+        self._backend.num_open += len(parts)
+        if self._backend.tracer.is_on:
+            exchange.output_ids = tuple(self._traces)
 
     def _checked(self, data: bytes) -> tuple[Body, bool]:
         """The body that the servers may see, and whether the client wants usage in its stream."""
@@ -136,16 +172,21 @@ class VllmGeneration:
             if self._backend.router.wants_tokens and part.prompt_index not in tokens:
                 ids = await token_ids_of(self._backend, part.body)
                 tokens[part.prompt_index] = ids
+            request_id = exchange.request_id + ("" if single else f"-{part.index}")
+            ask = _ask(part, tokens.get(part.prompt_index, ()), self._backend.max_model_len)
+            trace = self._traces[request_id]
+            trace.arrived(ask.num_tokens)
             calls.append(
                 Call(
                     self._backend,
                     part,
-                    _ask(part, tokens.get(part.prompt_index, ()), self._backend.max_model_len),
+                    ask,
                     path=path,
-                    request_id=exchange.request_id + ("" if single else f"-{part.index}"),
+                    request_id=request_id,
                     tenant_id=tenant_id,
                     headers=headers,
                     started_s=self._started_s,
+                    trace=trace,
                 )
             )
         return calls

@@ -44,6 +44,8 @@ class VllmMetrics:
         """Outputs by mode and reason."""
         self.legs: Counter[tuple[str, str]] = Counter()
         """Legs by kind and how they ended."""
+        self.fallbacks: Counter[str] = Counter()
+        """What followed attempts that failed."""
         self.releases: Counter[str] = Counter()
         self.phases = {name: Histogram(_PHASE_BUCKETS) for name in PHASES}
         self.events: Counter[tuple[str, str]] = Counter()

@@ -45,13 +45,13 @@ class VllmFront(msgspec.Struct, frozen=True):
         return f"http://{self.host}:{self.port}"
 
 
-async def serve_vllm(config: BatonConfig, console: Console) -> None:
+async def serve_vllm(config: BatonConfig, console: Console, trace_dir: Path | None = None) -> None:
     """Serve until SIGINT or SIGTERM. Raises BatonError when it cannot start or go on."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    running = asyncio.create_task(_run(config, console))
+    running = asyncio.create_task(_run(config, console, trace_dir))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
@@ -62,13 +62,13 @@ async def serve_vllm(config: BatonConfig, console: Console) -> None:
         await running
 
 
-async def _run(config: BatonConfig, console: Console) -> None:
+async def _run(config: BatonConfig, console: Console, trace_dir: Path | None) -> None:
     console.print(
         f"baton {__version__}, configuration {config.digest}, vLLM servers, K/V moves by "
         f"{config.vllm.connector}",
         highlight=False,
     )
-    async with open_vllm_front(config) as front:
+    async with open_vllm_front(config, trace_dir) as front:
         if front.processes is not None:
             for slot in front.processes.slots:
                 cores = ",".join(map(str, slot.cores)) or "any"
@@ -102,11 +102,16 @@ def _announce(front: VllmFront, console: Console) -> None:
 
 
 @asynccontextmanager
-async def open_vllm_front(config: BatonConfig) -> AsyncIterator[VllmFront]:
-    """Serve in front of the named servers, or of ones that start here, until the block is left."""
+async def open_vllm_front(
+    config: BatonConfig, trace_dir: Path | None = None
+) -> AsyncIterator[VllmFront]:
+    """Serve in front of the named servers, or of ones that start here, until the block is left.
+
+    With `trace_dir` the gateway's events are written there, too.
+    """
     folder = Path(tempfile.mkdtemp(prefix="baton-vllm-"))
     config = _with_keys(config, folder)
-    backend = VllmBackend(config)
+    backend = VllmBackend(config, trace_dir)
     monitor = Monitor(backend)
     processes: ServerProcesses | None = None
     try:

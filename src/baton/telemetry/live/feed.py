@@ -94,19 +94,43 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds from its arrival, place, name, generation, data."""
 
 
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a deployment says of itself at this moment, beside its stories."""
+
+    model: str
+    ready: str
+    open_requests: int
+    waiting_requests: int
+    workers: tuple[WorkerCard, ...]
+
+
 def make_feed(router: Router, history: TraceHistory, metrics: StoryMetrics, now_us: int) -> Feed:
+    """What the page shows of the own engine's deployment."""
+    standing = Standing(
+        model=router.fleet.model.name if router.fleet.model else "",
+        ready=router.missing(now_us),
+        open_requests=len(router.records),
+        waiting_requests=router.num_waiting,
+        workers=tuple(sorted(map(_card, router.fleet), key=lambda card: card.worker_id)),
+    )
+    return fold_feed(standing, history, metrics, now_us)
+
+
+def fold_feed(
+    standing: Standing, history: TraceHistory, metrics: StoryMetrics, now_us: int
+) -> Feed:
     """Fold the window; the price is that of a few hundred stories, whatever the rate."""
     last = history.last(1 << 20)
     recent = [one for one in last if now_us - one.ended_us <= WINDOW_US]
     span_s = min(WINDOW_US, now_us - recent[-1].ended_us + 1) / 1e6 if recent else 1.0
     ttft_slo_us, tpot_slo_us = metrics.targets_us
     return Feed(
-        model=router.fleet.model.name if router.fleet.model else "",
-        ready=router.missing(now_us),
-        open_requests=len(router.records),
-        waiting_requests=router.num_waiting,
+        model=standing.model,
+        ready=standing.ready,
+        open_requests=standing.open_requests,
+        waiting_requests=standing.waiting_requests,
         requests_per_s=len(recent) / max(1.0, span_s),
-        workers=tuple(sorted(map(_card, router.fleet), key=lambda card: card.worker_id)),
+        workers=standing.workers,
         flows=_flows(recent),
         ttft=_clock([one.ttft_us for one in recent if one.ttft_us], ttft_slo_us),
         tpot=_clock([one.tpot_us for one in recent if one.tpot_us], tpot_slo_us),

@@ -11,7 +11,7 @@ import msgspec
 
 from baton.telemetry.trace.event import TraceEvent
 from baton.telemetry.trace.story import Story
-from baton.telemetry.trace.vocabulary import ROUTER_PLACE
+from baton.telemetry.trace.vocabulary import LEG_STEPS, ROUTER_PLACE
 
 Attribute = int | float | str | tuple[str, ...]
 _PREFILL = ("prefill_queued", "prefill_started", "prefill_running", "prefill_done", "sealed")
@@ -66,7 +66,7 @@ def spans_of(story: Story, events: Sequence[TraceEvent], model: str) -> list[Spa
         is_error=story.state in ("failed", "rejected"),
     )
     router = _router_span(root, story, events)
-    return [root, router, *_worker_spans(router, story, events)]
+    return [root, router, *_leg_spans(router, story, events), *_worker_spans(router, story, events)]
 
 
 def _operation(received: TraceEvent | None) -> str:
@@ -86,8 +86,9 @@ def _gen_ai(story: Story, operation: str, model: str) -> dict[str, Attribute]:
         "baton.mode": story.mode,
         "baton.cached_tokens": story.cached_tokens,
         "baton.attempts": story.num_attempts,
-        "baton.exposed_us": story.work.exposed_us,
     }
+    if story.has_exposed or not story.observed:
+        attributes["baton.exposed_us"] = story.work.exposed_us
     if story.ttft_us:
         attributes["gen_ai.server.time_to_first_token"] = story.ttft_us / 1e6
     if story.tpot_us:
@@ -99,7 +100,8 @@ def _gen_ai(story: Story, operation: str, model: str) -> dict[str, Attribute]:
 
 
 def _router_span(root: SpanRecord, story: Story, events: Sequence[TraceEvent]) -> SpanRecord:
-    mine = [e for e in events if e.place == ROUTER_PLACE and e not in root.events]
+    said = [e for e in events if e.place == ROUTER_PLACE and e not in root.events]
+    mine = [e for e in said if e.name not in LEG_STEPS]
     return SpanRecord(
         name="route",
         trace_id=root.trace_id,
@@ -115,6 +117,43 @@ def _router_span(root: SpanRecord, story: Story, events: Sequence[TraceEvent]) -
         events=tuple(mine),
         is_error=root.is_error,
     )
+
+
+def leg_span_id(request_id: str, generation: int, server: str, leg: str) -> int:
+    """The id of a leg's span, which its server gets as the parent of its own."""
+    return span_id_of(request_id, f"{generation}/{server}/{leg} leg")
+
+
+def _leg_spans(router: SpanRecord, story: Story, events: Sequence[TraceEvent]) -> list[SpanRecord]:
+    """Each leg from when it went out until it was answered, or its attempt or request ended."""
+    spans = []
+    for sent in events:
+        if sent.name != "leg_sent":
+            continue
+        leg, server = sent.text("leg"), sent.text("server")
+        answered = [
+            e for e in events if (e.generation, e.name) == (sent.generation, f"{leg}_answered")
+        ]
+        until = answered if leg == "prefill" else []
+        until = until or [
+            e
+            for e in events
+            if e.name == "ended" or (e.generation, e.name) == (sent.generation, "attempt_failed")
+        ]
+        spans.append(
+            SpanRecord(
+                name=f"{leg} leg",
+                trace_id=router.trace_id,
+                span_id=leg_span_id(story.request_id, sent.generation, server, leg),
+                parent_id=router.span_id,
+                start_us=sent.at_us,
+                end_us=max(sent.at_us, until[0].at_us) if until else sent.at_us,
+                attributes={"baton.place": server, "baton.generation": sent.generation},
+                events=(sent, *answered),
+                is_error=not answered,
+            )
+        )
+    return spans
 
 
 def _worker_spans(

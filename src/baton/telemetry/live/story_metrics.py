@@ -67,18 +67,21 @@ class StoryMetrics:
             for phase, duration_us in zip(PHASES, story.tiling.durations_us, strict=True):
                 self._phases[phase].observe(duration_us / 1e6)
             self._bound[str(max(PHASES, key=story.tiling.of))] += 1
-            if story.mode == "disaggregated":
+            if story.has_exposed:
                 self._exposed.observe(story.work.exposed_us / 1e6)
         self._judge(story)
 
     def _judge(self, story: Story) -> None:
         """Who gave up by itself is not judged; who failed or was refused has missed.
 
-        A request's own targets count before those of the deployment.
+        A request's own targets count before those of the deployment. An answer of which nobody saw
+        the first token has no clock to be judged by, and whose request was invalid has none, too.
         """
         ttft_slo_us = story.ttft_slo_us or self._ttft_slo_us
         tpot_slo_us = story.tpot_slo_us or self._tpot_slo_us
-        if story.state == "cancelled" or not (ttft_slo_us or tpot_slo_us):
+        if story.state in ("cancelled", "invalid") or not (ttft_slo_us or tpot_slo_us):
+            return
+        if story.is_whole:
             return
         cell = cell_of(story)
         self._judged[cell] += 1

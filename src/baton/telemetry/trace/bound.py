@@ -2,6 +2,7 @@
 
 from baton.telemetry.trace.phases import PHASES, Phase
 from baton.telemetry.trace.story import Story
+from baton.telemetry.trace.vocabulary import BY_LEGS
 
 _WHY = {
     Phase.ARRIVAL: "the gateway was busy reading or tokenizing, a long body or a laden event loop",
@@ -11,10 +12,12 @@ _WHY = {
     Phase.ROUTE: "reservation and grant are two round trips, and router or workers were busy",
     Phase.QUEUE: "the prompt waited behind others at its prefill worker, more prefill would help",
     Phase.PREFILL: "the prompt was computed, and only a faster or less shared engine helps",
+    Phase.PREFILL_LEG: "queue and prompt at the prefill server, which does not tell them apart",
     Phase.TRANSFER: "K/V was still moving when the prompt was done, so the link bounds it",
     Phase.VALIDATE: "the manifest and its checks came late, after every byte was there",
     Phase.PUBLISH: "the destination was busy between its checks and the publication",
     Phase.ADMISSION: "decode took the published entry late",
+    Phase.DECODE_LEG: "its server does not tell its steps apart",
     Phase.FIRST_TOKEN: "the token was there, and router, gateway or socket gave it out late",
 }
 _NAMES = {Phase.FIRST_TOKEN: "its delivery"}
@@ -41,17 +44,24 @@ def explain(story: Story) -> str:
 
 
 def _ending(story: Story) -> str:
+    if story.is_whole and story.tiling:
+        took = ms(story.tiling.total_us)
+        return f"whole answer after {took} ({_route(story)}), its first token was not observed"
     if story.ttft_us:
-        route = f"{story.mode}" if story.mode else "unrouted"
-        if story.mode == "disaggregated":
-            route = f"{story.prefill} to {story.decode}"
-        elif story.decode:
-            route = f"{story.mode} on {story.decode}"
+        route = _route(story)
         ended = "" if story.state in ("finished", "open") else f", later {story.state}"
         return f"first token after {ms(story.ttft_us)} ({route}){ended}"
     took = f" after {ms(story.tiling.total_us)}" if story.tiling else ""
     reason = f" ({story.reason})" if story.reason else ""
     return f"{story.state}{took} without a token{reason}"
+
+
+def _route(story: Story) -> str:
+    if story.mode == "disaggregated":
+        return f"{story.prefill} to {story.decode}"
+    if story.decode:
+        return f"{story.mode} on {story.decode}"
+    return story.mode or "unrouted"
 
 
 def _because(story: Story, phase: Phase) -> str:
@@ -63,9 +73,23 @@ def _because(story: Story, phase: Phase) -> str:
         computed = story.num_tokens - story.cached_tokens
         cached = f", {story.cached_tokens} were cached" if story.cached_tokens else ""
         return f"{text} ({computed} rows computed{cached})"
+    if phase is Phase.DECODE_LEG:
+        return _decode_leg(story)
     if phase is Phase.TRANSFER and story.ledger.logical_nbytes:
         return f"{text} ({story.ledger.physical_nbytes / 1e6:.1f} MB moved)"
     return text
+
+
+def _decode_leg(story: Story) -> str:
+    """What this leg held depends on how much of the request somebody saw."""
+    if story.mode != "disaggregated":
+        held = "queue, prompt and first step"
+    elif story.observed == BY_LEGS:
+        held = "transfer, publication, queue and first step of decode"
+    else:
+        held = "from publication: queue and first step of decode"
+    whole = " and every further one" if story.is_whole else ""
+    return f"{held}{whole}, which {story.decode} does not tell apart"
 
 
 def ms(duration_us: float) -> str:

@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 
 from baton.telemetry.trace.event import TraceEvent
 from baton.telemetry.trace.violation import Fault, Rule, Violation
-from baton.telemetry.trace.vocabulary import ROUTER_PLACE, field_defect, kind_of
+from baton.telemetry.trace.vocabulary import (
+    BY_LEGS,
+    CONNECTOR_STEPS,
+    LEG_STEPS,
+    OBSERVED,
+    ROUTER_PLACE,
+    field_defect,
+    kind_of,
+)
 
 Step = tuple[bool, str]
 """Whether the router's process says it, and its name."""
@@ -27,6 +35,18 @@ _NEEDS: dict[Step, Step] = {
     (_WORKER, "finished"): (_WORKER, "admitted"),
 }
 """The step that must come before, in the same generation."""
+_LEG_NEEDS: dict[Step, Step] = {
+    (_ROUTER, "leg_sent"): (_ROUTER, "routed"),
+    (_ROUTER, "prefill_answered"): (_ROUTER, "leg_sent"),
+    (_ROUTER, "decode_answered"): (_ROUTER, "leg_sent"),
+    (_ROUTER, "first_token"): (_ROUTER, "decode_answered"),
+    (_ROUTER, "attempt_failed"): (_ROUTER, "routed"),
+    (_WORKER, "all_visible"): (_WORKER, "reserved"),
+    (_WORKER, "validated"): (_WORKER, "all_visible"),
+    (_WORKER, "published"): (_WORKER, "validated"),
+}
+"""The same where servers are observed by their legs. A publication that a connector reports still
+needs every step before it, and comes before the answer that was computed on it."""
 _ONCE = frozenset([(_ROUTER, "arrived"), (_ROUTER, "ended"), (_ROUTER, "copy_started")])
 
 
@@ -67,6 +87,7 @@ class _Check:
         self._first: dict[tuple[int, Step], TraceEvent] = {}
         self._seen: set[tuple[int, Step]] = set()
         self._visible: dict[int, dict[int, range]] = {}
+        self._by_legs: set[int] = set()
         self._published = 0
         self._broken: set[int] = set()
         self._found: list[Violation] = []
@@ -87,6 +108,8 @@ class _Check:
             self._first.setdefault((event.generation, (is_router, event.name)), event)
             if is_router and event.name == "routed":
                 self._places[event.generation] = (event.text("prefill"), event.text("decode"))
+                if event.text(OBSERVED) == BY_LEGS:
+                    self._by_legs.add(event.generation)
             elif is_router and event.name == "copy_started":
                 self._places[event.generation] = (event.text("source"), event.text("destination"))
 
@@ -103,7 +126,9 @@ class _Check:
             return
         if not is_router and not self._belongs(event):
             return
-        need = _NEEDS.get(step)
+        if not self._is_observed_so(event, is_router):
+            return
+        need = (_LEG_NEEDS if generation in self._by_legs else _NEEDS).get(step)
         if need is not None and (generation, need) not in self._seen:
             self._miss(event, need)
         if generation in self._broken:
@@ -131,6 +156,20 @@ class _Check:
         self._break(event, Fault.MIXED_GENERATION, Rule.GENERATION, text)
         return False
 
+    def _is_observed_so(self, event: TraceEvent, is_router: bool) -> bool:
+        """Does an event of this kind exist where the generation's servers are seen that way?"""
+        by_legs = event.generation in self._by_legs
+        if is_router:
+            is_foreign = event.name in LEG_STEPS and not by_legs
+            is_foreign = is_foreign or (event.name == "published" and by_legs)
+        else:
+            is_foreign = by_legs and event.name not in CONNECTOR_STEPS
+        if is_foreign:
+            seen = "by its legs" if by_legs else "by its steps"
+            text = f"{_shown(event)} is of a generation that is observed {seen}"
+            self._break(event, Fault.FOREIGN, Rule.OBSERVATION, text)
+        return not is_foreign
+
     def _miss(self, event: TraceEvent, need: Step) -> None:
         """The needed step is not before this event: it is later, or nowhere."""
         later = self._first.get((event.generation, need))
@@ -152,12 +191,22 @@ class _Check:
         elif generation < self._published:
             text = f"{_shown(event)} comes after generation {self._published} was published"
             self._break(event, Fault.MIXED_GENERATION, Rule.PUBLICATION, text)
-        elif not self._has_details:
+        elif self._is_late(event):
+            text = f"{_shown(event)} comes after the decode server had answered"
+            self._break(event, Fault.REORDERED, Rule.PUBLICATION, text)
+        elif not self._has_details or generation in self._by_legs:
             pass
         elif missing := self._missing(event):
             text = f"{_shown(event)} while {missing}"
             self._break(event, *self._why_missing(event), text)
         self._published = max(self._published, generation)
+
+    def _is_late(self, event: TraceEvent) -> bool:
+        """By legs: was the answer there before what it would have been computed on?"""
+        answered = self._first.get((event.generation, (_ROUTER, "decode_answered")))
+        if answered is None or not self._clocks.are_one(answered.place, event.place):
+            return False
+        return answered.at_us < event.at_us
 
     def _missing(self, event: TraceEvent) -> str:
         visible = self._visible.get(event.generation, {})

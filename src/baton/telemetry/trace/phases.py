@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from baton.telemetry.trace.event import TraceEvent
-from baton.telemetry.trace.vocabulary import ROUTER_PLACE
+from baton.telemetry.trace.vocabulary import BY_LEGS, OBSERVED, ROUTER_PLACE
 
 
 class Phase(StrEnum):
@@ -30,6 +30,8 @@ class Phase(StrEnum):
     """In that queue, until its first step starts."""
     PREFILL = "prefill"
     """Until its last row is computed and the first token drawn."""
+    PREFILL_LEG = "prefill_leg"
+    """Both of them at a server that does not tell one from the other: until its leg answered."""
     TRANSFER = "transfer"
     """What is left to move then: the exposed transfer, until every chunk is visible."""
     VALIDATE = "validate"
@@ -38,13 +40,16 @@ class Phase(StrEnum):
     """The compare-and-swap that makes it readable."""
     ADMISSION = "admission"
     """Until decode has taken it."""
+    DECODE_LEG = "decode_leg"
+    """What a server does not tell apart until it answers: of the steps above those that nobody
+    reported, and the first step of decode; all of them where the request had one leg."""
     FIRST_TOKEN = "first_token"
     """The token's way to the router, to text, and into the client's connection."""
 
 
 PHASES = tuple(Phase)
 _LATE = PHASES[PHASES.index(Phase.ROUTE) :]
-_ENDS_BY: Mapping[Phase, tuple[bool, str]] = {
+_STEPS: Mapping[Phase, tuple[bool, str]] = {
     Phase.ROUTE: (False, "prefill_queued"),
     Phase.QUEUE: (False, "prefill_running"),
     Phase.PREFILL: (False, "prefill_done"),
@@ -54,6 +59,18 @@ _ENDS_BY: Mapping[Phase, tuple[bool, str]] = {
     Phase.ADMISSION: (False, "admitted"),
 }
 """By which event of the generation that answered each phase ends."""
+_LEGS: Mapping[Phase, tuple[bool, str]] = {
+    Phase.ROUTE: (True, "leg_sent"),
+    Phase.PREFILL_LEG: (True, "prefill_answered"),
+    Phase.TRANSFER: (False, "all_visible"),
+    Phase.VALIDATE: (False, "validated"),
+    Phase.PUBLISH: (False, "published"),
+    Phase.DECODE_LEG: (True, "decode_answered"),
+}
+"""The same of a generation whose servers are observed by their legs; the steps between are a
+connector's, if it says them."""
+_UNSURE = frozenset((Phase.TRANSFER, Phase.VALIDATE, Phase.PUBLISH))
+"""Phases of legs that only some connectors report: an absent one is no sign of waiting."""
 
 
 class Tiling(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,14 +155,18 @@ class _Marks:
         self.start_us = received if received is not None else self._arrived_us
         self.is_answered = answer is not None
         last = routes[-1].generation if routes else 0
+        self._ends_by = _STEPS
         self.generation = answer.generation if answer is not None else last
         first_us = written if written is not None or answer is None else answer.at_us
         self.end_us = first_us if self.is_answered else ended
+        self._mine = next((r for r in routes if r.generation == self.generation), None)
+        if self._mine is not None and self._mine.text(OBSERVED) == BY_LEGS:
+            self._ends_by = _LEGS
 
     def boundaries(self) -> list[tuple[Phase, int]]:
         """Ends of the phases in order; the time after the last of them is `last_phase`'s."""
         found = [(Phase.ARRIVAL, self._arrived_us)]
-        mine = next((r for r in self._routes if r.generation == self.generation), None)
+        mine = self._mine
         if mine is None:
             return found
         if mine is not self._routes[0]:
@@ -156,7 +177,7 @@ class _Marks:
             found.append((Phase.WAIT, fetching))
             found.append((Phase.FETCH, mine.at_us))
         found.append((Phase.WAIT, mine.at_us))
-        for phase, step in _ENDS_BY.items():
+        for phase, step in self._ends_by.items():
             at_us = self._at.get((self.generation, *step))
             if at_us is not None:
                 found.append((phase, at_us))
@@ -176,14 +197,21 @@ class _Marks:
         if not self._routes:
             return Phase.WAIT
         for phase in _LATE:
-            step = _ENDS_BY.get(phase)
+            step = self._ends_by.get(phase)
+            if step is None and phase is not Phase.FIRST_TOKEN:
+                continue
             if step is None or (self.generation, *step) not in self._at:
-                if phase is Phase.TRANSFER and self._is_past(phase):
+                if self._ends_by is _LEGS and phase in _UNSURE:
+                    continue
+                if phase in (Phase.TRANSFER, Phase.PREFILL_LEG) and self._is_past(phase):
                     continue
                 return phase
         return Phase.FIRST_TOKEN
 
     def _is_past(self, phase: Phase) -> bool:
         """A later step was reached: where nothing moves, nothing becomes visible."""
-        later = list(_ENDS_BY)[list(_ENDS_BY).index(phase) + 1 :]
-        return any((self.generation, *_ENDS_BY[one]) in self._at for one in later)
+        if phase is Phase.PREFILL_LEG and self._mine is not None:
+            return self._mine.text("prefill") == self._mine.text("decode")  # it has one leg
+        steps = list(self._ends_by.values())
+        later = steps[list(self._ends_by).index(phase) + 1 :]
+        return any((self.generation, *step) in self._at for step in later)

@@ -8,7 +8,7 @@ import msgspec
 from baton.telemetry.trace.event import TraceEvent
 from baton.telemetry.trace.ledger import ByteLedger, fold_ledger
 from baton.telemetry.trace.phases import Tiling, tile
-from baton.telemetry.trace.vocabulary import ROUTER_PLACE
+from baton.telemetry.trace.vocabulary import BY_LEGS, OBSERVED, ROUTER_PLACE
 from baton.telemetry.trace.work import Work, fold_work
 
 OPEN = "open"
@@ -30,6 +30,9 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     route_reason: str = ""
     prefill: str = ""
     decode: str = ""
+    observed: str = ""
+    """How its servers were seen: "" every step; legs: when legs went out and were answered;
+    handoff: that, and what a connector says of the handoff."""
     num_tokens: int = 0
     """Prompt rows."""
     cached_tokens: int = 0
@@ -56,6 +59,16 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     def ttft_us(self) -> int:
         """Time to the first token; 0 for who never had one."""
         return self.tiling.total_us if self.tiling and self.tiling.is_answered else 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Its answer came in one piece from a server that does not say when tokens were there."""
+        return bool(self.observed) and self.state == "finished" and not self.ttft_us
+
+    @property
+    def has_exposed(self) -> bool:
+        """The exposed stall is known: it was handed over, and its publication was seen."""
+        return self.mode == "disaggregated" and self.observed != BY_LEGS
 
     @property
     def total_us(self) -> int:
@@ -93,7 +106,9 @@ def tell(events: Sequence[TraceEvent]) -> Story:
         elif event.name == "routed":
             attempts.add(event.generation)
         num_preemptions += event.name == "preempted"
-    if found.get("mode") != "disaggregated":  # what decode sees is what its prefill reuses
+    if found.get("mode") != "disaggregated" and not found.get(
+        "observed"
+    ):  # what decode sees is what its prefill reuses
         found["cached_tokens"] = found.get("visible_tokens", 0)
     return Story(
         request_id=events[0].request_id,
@@ -120,12 +135,23 @@ def _of_router(event: TraceEvent, found: dict[str, Any]) -> None:
             found["mode"] = event.text("mode")
             found["prefill"], found["decode"] = event.text("prefill"), event.text("decode")
             found["policy"], found["route_reason"] = event.text("policy"), event.text("reason")
+            found["observed"] = event.text(OBSERVED)
+        case "prefill_answered":
+            _of_usage(event, found)
         case "rejected" | "attempt_failed" | "cancel":
             found["reason"] = event.text("reason")
         case "first_token":
             found["first_token_us"] = event.at_us
         case "ended":
             found["state"], found["ended_us"] = event.text("state").lower(), event.at_us
+            _of_usage(event, found)
+
+
+def _of_usage(event: TraceEvent, found: dict[str, Any]) -> None:
+    """What a server counted of the prompt is truer than the estimate it was routed by."""
+    for field in ("num_tokens", "cached_tokens", "num_output_tokens"):
+        if field in event.data:
+            found[field] = event.number(field)
 
 
 def _of_worker(event: TraceEvent, found: dict[str, Any]) -> None:
@@ -134,5 +160,7 @@ def _of_worker(event: TraceEvent, found: dict[str, Any]) -> None:
             found["visible_tokens"] = event.number("visible_tokens")
         case "prefill_started" | "prefill_queued" if "cached_tokens" in event.data:
             found["cached_tokens"] = event.number("cached_tokens")
+        case "published" if found.get("observed"):
+            found["observed"] = "handoff"
         case "finished":
             found["num_output_tokens"] = event.number("num_tokens")

@@ -80,7 +80,7 @@ def summarize(stories: Sequence[Story]) -> Summary:
         fallbacks=_counts(text for one in stories for text in one.failures),
         ttft=_spread([one.ttft_us for one in answered]),
         tpot=_spread([one.tpot_us for one in answered if one.tpot_us]),
-        exposed=_spread([one.work.exposed_us for one in answered if one.mode == "disaggregated"]),
+        exposed=_spread([one.work.exposed_us for one in answered if one.has_exposed]),
         phases=_phases(answered),
         bound=_counts(str(phase) for phase in bounds if phase),
         ledger=ledger,

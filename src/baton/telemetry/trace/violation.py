@@ -34,6 +34,7 @@ class Rule(StrEnum):
     WHOLE = "no step is without the step it needs"
     COVERAGE = "every chunk and layer is visible before the one publication"
     PUBLICATION = "a generation is published once, and never after a later one"
+    OBSERVATION = "a generation is observed by its steps or by its legs, as it was routed"
     END = "a request ends once"
 
 

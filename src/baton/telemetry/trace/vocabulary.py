@@ -51,6 +51,9 @@ _ALL = (
         received={"waited_us": int},
         first_written=_NONE,
         answered={"status": int},
+        leg_sent={"leg": str, "server": str},
+        prefill_answered={"server": str},
+        decode_answered={"server": str},
     ),
     *_kinds(
         Origin.ROUTER,
@@ -115,6 +118,14 @@ VOCABULARY: dict[tuple[bool, str], EventKind] = {
 """By whether the router's process says it, and its name: `published` has two meanings."""
 DETAILS = frozenset(kind.name for kind in _ALL if kind.is_detail)
 NAMES = frozenset(kind.name for kind in _ALL)
+OBSERVED, BY_LEGS = "observed", "legs"
+"""A `routed` that says `observed=legs` speaks of servers that tell nothing of their steps: the
+gateway sees when each leg went out and was answered, and claims no more."""
+LEG_STEPS = frozenset(("leg_sent", "prefill_answered", "decode_answered"))
+CONNECTOR_STEPS = frozenset(
+    ("reserved", "authorized", "all_visible", "validated", "published", "aborting")
+)
+"""What a connector may say of a handoff between such servers."""
 
 
 def kind_of(place: str, name: str) -> EventKind | None:

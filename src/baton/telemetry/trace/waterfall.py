@@ -36,7 +36,9 @@ def _hidden(story: Story, start_us: int, total_us: int, columns: int) -> Iterato
         busy_us = sum(one.duration_us for one in mine)
         text = "".join(cells).replace(_FULL, "░")
         yield f"  ~ {activity:<10}{text} {ms(busy_us)} in {len(mine)}"
-    if story.work.intervals and story.mode == "disaggregated":
+    if story.mode == "disaggregated" and not story.has_exposed:
+        yield "    transfer and publication are not observed: this connector reports neither"
+    elif story.work.intervals and story.mode == "disaggregated":
         hidden, work = story.work.overlap_us, story.work
         yield (
             f"    work {ms(work.work_us)}, wall {ms(work.wall_us)}, overlap {ms(hidden)}, "

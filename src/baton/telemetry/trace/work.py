@@ -87,9 +87,11 @@ _TIMED = {
     "authorized": Activity.REGISTER,
     "layer_ready": Activity.COMPUTE,
     "chunk_moved": Activity.NETWORK,
+    "all_visible": Activity.NETWORK,
     "published": Activity.PUBLISH,
 }
-"""Events whose own `duration_us` says how long they took."""
+"""Events whose own `duration_us` says how long they took; that of `all_visible` is there only
+where a connector tells of the transfer as a whole."""
 
 
 def fold_work(events: Sequence[TraceEvent], generation: int) -> Work:
@@ -99,7 +101,11 @@ def fold_work(events: Sequence[TraceEvent], generation: int) -> Work:
     at: dict[str, int] = {}
     num_retries = 0
     for event in events:
-        if event.generation != generation or event.place == ROUTER_PLACE:
+        if event.generation != generation:
+            continue
+        if event.place == ROUTER_PLACE:
+            if event.name == "prefill_answered":  # the nearest to its end that a gateway sees
+                at.setdefault("prefill_done", event.at_us)
             continue
         at.setdefault(event.name, event.at_us)
         activity, duration_us = _TIMED.get(event.name), event.number("duration_us")
