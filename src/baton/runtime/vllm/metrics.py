@@ -67,6 +67,8 @@ class VllmMetrics:
         """All families; called by the registry at each scrape."""
         yield _counted("outputs", "Outputs by mode and why.", ("mode", "reason"), self.outputs)
         yield _counted("legs", "Legs by how they ended.", ("leg", "outcome"), self.legs)
+        fallbacks = {(kind,): count for kind, count in self.fallbacks.items()}
+        yield _counted("fallbacks", "What followed failed attempts.", ("kind",), fallbacks)
         releases = {(outcome,): count for outcome, count in self.releases.items()}
         yield _counted("releases", "Handles given back unread.", ("outcome",), releases)
         yield _counted("kv_events", "K/V events read.", ("server", "kind"), self.events)
