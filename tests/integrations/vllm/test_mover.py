@@ -37,9 +37,13 @@ def free_port():
 class Rank:
     """A worker half with a numpy cache instead of vLLM's."""
 
-    def __init__(self, folder, keys, worker_id, role, seed):
+    def __init__(self, folder, keys, worker_id, role, seed, lease_ms=2_000, pair_timeout_ms=5_000):
         self.settings = Settings(
-            key_file=str(folder), worker_id=worker_id, port=free_port(), lease_ms=2_000
+            key_file=str(folder),
+            worker_id=worker_id,
+            port=free_port(),
+            lease_ms=lease_ms,
+            pair_timeout_ms=pair_timeout_ms,
         )
         floats = LAYOUT.layer_block_nbytes // 4
         rows = np.random.default_rng(seed).random((LAYOUT.num_layers, 16, floats))
@@ -200,3 +204,31 @@ def test_settings_name_what_is_wrong():
         read_settings({"key_file": "k", "worker_id": "p0", "port": 1, "data_plane": "tcp"})
     with pytest.raises(ConfigError, match="unknown field `prot`"):
         read_settings({"key_file": "k", "worker_id": "p0", "port": 1, "prot": 1})
+
+
+def test_a_side_that_was_held_up_reads_what_came_before_it_judges_a_lease(tmp_path):
+    member, issuer = mint_keys(tmp_path / "keys")
+    source = Rank(tmp_path, member, "p0", "kv_producer", 1, lease_ms=20_000)
+    destination = Rank(tmp_path, member, "d0", "kv_consumer", 2, 1_000, 1_000)
+    plane = destination.side._mover._plane
+    put = plane.put
+
+    def held_up(order):
+        plane.put = put
+        time.sleep(1.5)  # longer than the lease; the source says meanwhile that it lives
+        return put(order)
+
+    plane.put = held_up
+    try:
+        text = mint(TicketIssuer(issuer.signer()), source, destination, Direction.PULL, "r1")
+        ticket = read_ticket(text, member.verifier())
+        source.step(hold(ticket))
+        destination.step(load(ticket))
+        destination.until(1, "d")
+        assert plane.put is put, "nobody was held up"
+        counters = ask_status(destination.info.member.endpoints[0], member).counters
+        assert counters.get("published_loads") == 1, counters
+        source.until(0, "p")
+    finally:
+        source.side.close()
+        destination.side.close()

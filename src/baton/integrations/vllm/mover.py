@@ -45,6 +45,8 @@ _BUSY_POLL_MS = 20
 _IDLE_POLL_MS = 250
 _LOOK_S = 0.2
 """How often known processes are looked after."""
+_LATE_S = 0.2
+"""A turn that took longer heard nobody meanwhile: what waits is read before leases are judged."""
 _STEP_END = -1
 
 
@@ -77,6 +79,7 @@ class Mover:
         self._ended: list[Ended] = []
         self._lock = threading.Condition()
         self._looked_s = 0.0
+        self._was_late = False
         self.failure = ""
         started = threading.Event()
         errors: list[BaseException] = []
@@ -153,6 +156,7 @@ class Mover:
     def _turn(self) -> bool:
         timeout_ms = _IDLE_POLL_MS if self.legs.is_idle else _BUSY_POLL_MS
         ready = dict(self._link.poller.poll(timeout_ms))
+        began_s = time.monotonic()
         if self._doorbell in ready:
             os.eventfd_read(self._doorbell)
         while True:
@@ -168,7 +172,9 @@ class Mover:
         for completion in self._plane.poll():
             self._perform(self._completed(completion))
         self._look_after_peers()
-        self._perform(self.legs.on_tick(_now_us()))
+        self._was_late = not self._was_late and time.monotonic() - began_s > _LATE_S
+        if not self._was_late:
+            self._perform(self.legs.on_tick(_now_us()))
         return True
 
     def _from_vllm(self, item: StepOrders | int) -> list[LegOutput]:
