@@ -130,9 +130,8 @@ def serve(
     ] = None,
 ) -> None:
     """Serve a model over the OpenAI API with prefill and decode on different workers."""
-    from baton.runtime.deployment_record import load_manifest
+    from baton.runtime.deployment_record import load_manifest, load_vllm_manifest
 
-    expected = load_manifest(manifest) if manifest is not None else None
     chosen = vllm_overrides(overrides, engine, connector, prefill_url, decode_url, mixed_url)
     if cluster is not None:
         chosen = [*(chosen or []), f"cluster.launcher={_quoted(cluster)}"]
@@ -141,10 +140,12 @@ def serve(
         if loaded.cluster.engine == "vllm":
             from baton.runtime.vllm.serve import serve_vllm
 
-            runner.run(serve_vllm(loaded, _console, trace_dir))
+            promised = load_vllm_manifest(manifest) if manifest is not None else None
+            runner.run(serve_vllm(loaded, _console, trace_dir, promised))
             return
         from baton.runtime.serve import serve as run
 
+        expected = load_manifest(manifest) if manifest is not None else None
         runner.run(run(loaded, _console, trace_dir, expected))
 
 

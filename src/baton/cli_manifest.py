@@ -1,13 +1,12 @@
 """`baton manifest`: what a running deployment is made of, as a file that a start can be held to."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from baton.cli_common import check_writable
-from baton.core.deployment_manifest import DeploymentRecord
 from baton.errors import BatonError
 from baton.output_file import write_file
 
@@ -16,17 +15,22 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="write it he
 
 
 class _Version(msgspec.Struct, frozen=True):
-    deployment: DeploymentRecord | None
+    deployment: dict[str, Any] | None
 
 
 def manifest(url: Url = "http://127.0.0.1:8000", output: Output = None) -> None:
     """Show or write the deployment manifest; `baton serve --manifest FILE` starts only that."""
+    from baton.runtime.deployment_record import read_record
     from baton.telemetry.gateway_answer import ask_gateway
 
     check_writable(output, "--output")
-    record = ask_gateway(url, "/version", _Version).deployment
-    if record is None:
+    tree = ask_gateway(url, "/version", _Version).deployment
+    if tree is None:
         raise BatonError(f"{url} has no manifest yet: some workers are not up; ask again")
+    try:
+        record = read_record(tree)
+    except msgspec.ValidationError as error:
+        raise BatonError(f"{url} shows no manifest that this release knows: {error}") from error
     text = msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n"
     if output is None:
         typer.echo(text, nl=False)

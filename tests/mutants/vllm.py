@@ -332,4 +332,29 @@ _DRAINING = (
     ),
 )
 
-MUTANTS = (*_TICKETS, *_LOADS, *_HOLDS, *_GATEWAY, *_DRAINING)
+_MANIFEST = (
+    Mutant(
+        name="vllm-later-life-is-held-to-nothing",
+        file="runtime/vllm/manifest_keeper.py",
+        line="if differences:",
+        planted="if False:",
+        why="A server comes back with another release, and the manifest is not true any more.",
+        killer=_by(
+            "runtime/vllm/test_vllm_manifest",
+            "test_a_later_life_that_differs_is_not_admitted_and_the_one_from_before_is",
+        ),
+    ),
+    Mutant(
+        name="vllm-start-is-held-to-nothing",
+        file="runtime/vllm/serve.py",
+        line="check_manifest(manifest, record.manifest)",
+        planted="pass",
+        why="`serve --manifest` reads its file, and starts anything.",
+        killer=_by(
+            "runtime/vllm/test_vllm_manifest",
+            "test_a_start_that_differs_from_its_file_is_refused_by_the_fields",
+        ),
+    ),
+)
+
+MUTANTS = (*_TICKETS, *_LOADS, *_HOLDS, *_GATEWAY, *_DRAINING, *_MANIFEST)

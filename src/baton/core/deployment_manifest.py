@@ -108,10 +108,11 @@ class Difference(msgspec.Struct, frozen=True):
         return f"{self.field} is {_shown(self.found)} and must be {_shown(self.expected)}"
 
 
-def manifest_differences(
-    expected: DeploymentManifest, found: DeploymentManifest
-) -> tuple[Difference, ...]:
-    """Every leaf that differs, in the order of the manifest; () where the digests are equal."""
+def manifest_differences(expected: msgspec.Struct, found: msgspec.Struct) -> tuple[Difference, ...]:
+    """Every leaf that differs, in the order of the manifest; () where the digests are equal.
+
+    Both are manifests of the same kind, or the same part of two.
+    """
     trees = msgspec.to_builtins(expected), msgspec.to_builtins(found)
     return tuple(_differences("", *trees))
 

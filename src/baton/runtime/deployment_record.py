@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -20,12 +21,15 @@ from baton.core.deployment_manifest import (
 )
 from baton.core.ids import Role
 from baton.core.snapshot import WorkerInfo
+from baton.core.vllm_manifest import VllmManifest, VllmRecord
 from baton.errors import ConfigError
 from baton.policy.fallback import Fallback
 from baton.runtime.versions import CARRYING, versions_of
 
 _BACKENDS = {"shm": "shm", "nixl": "nixl/UCX"}
 _MAX_FILE_NBYTES = 1 << 20
+_Manifest = TypeVar("_Manifest", DeploymentManifest, VllmManifest)
+_RECORDS = {DeploymentManifest: DeploymentRecord, VllmManifest: VllmRecord}
 
 
 class RecordKeeper:
@@ -55,7 +59,29 @@ class RecordKeeper:
         )
 
 
+def read_record(tree: object) -> DeploymentRecord | VllmRecord:
+    """What a gateway shows under `deployment`, of either engine; msgspec.ValidationError if not."""
+    if _engine_of(tree) == "vllm":
+        return msgspec.convert(tree, VllmRecord)
+    return msgspec.convert(tree, DeploymentRecord)
+
+
+def _engine_of(tree: object) -> object:
+    manifest = tree.get("manifest", tree) if isinstance(tree, dict) else None
+    return manifest.get("engine") if isinstance(manifest, dict) else None
+
+
 def load_manifest(path: Path) -> DeploymentManifest:
+    """The manifest of our own engine in a file; raises ConfigError as `_load` does."""
+    return _load(path, DeploymentManifest)
+
+
+def load_vllm_manifest(path: Path) -> VllmManifest:
+    """The manifest of vLLM servers in a file; raises ConfigError as `_load` does."""
+    return _load(path, VllmManifest)
+
+
+def _load(path: Path, kind: type[_Manifest]) -> _Manifest:
     """The manifest in a file that `baton manifest` wrote, or one that stands alone.
 
     Raises ConfigError that names the file and what is wrong with it, a digest that is not its
@@ -69,9 +95,11 @@ def load_manifest(path: Path) -> DeploymentManifest:
         raise ConfigError(f"--manifest {path} has {len(text)} bytes, which no manifest has")
     try:
         tree = msgspec.json.decode(text)
+        if (_engine_of(tree) == "vllm") is not (kind is VllmManifest):
+            raise ConfigError(f"its engine is {_engine_of(tree)!r}, and another one is started")
         if not isinstance(tree, dict) or "manifest" not in tree:
-            return msgspec.convert(tree, DeploymentManifest)
-        record = msgspec.convert(tree, DeploymentRecord)
+            return msgspec.convert(tree, kind)
+        record = msgspec.convert(tree, _RECORDS[kind])
     except (msgspec.MsgspecError, ConfigError, RecursionError) as error:
         raise ConfigError(
             f"--manifest {path} is no deployment manifest: {error}; write one with "
@@ -82,10 +110,11 @@ def load_manifest(path: Path) -> DeploymentManifest:
             f"--manifest {path} was changed: its digest is {record.digest}, its content's is "
             f"{record.manifest.digest}; write it again with `baton manifest --output FILE`"
         )
-    return record.manifest
+    manifest: _Manifest = record.manifest
+    return manifest
 
 
-def check_manifest(expected: DeploymentManifest, found: DeploymentManifest) -> None:
+def check_manifest(expected: _Manifest, found: _Manifest) -> None:
     """Raise ConfigError with every field in which what runs differs from what was promised."""
     differences = manifest_differences(expected, found)
     if differences:

@@ -29,6 +29,8 @@ class FaultyVllm:
         self.started = time.time()
         self.peers = {}
         self.root = "model"
+        self.release = "0.32.0"
+        self.block_size = 32
         self.port = 0
 
     @property
@@ -58,7 +60,8 @@ class FaultyVllm:
             text=f'vllm:num_requests_running{{engine="0"}} {self.running}\n'
             'vllm:num_requests_waiting{engine="0"} 0.0\n'
             'vllm:kv_cache_usage_perc{engine="0"} 0.25\n'
-            'vllm:cache_config_info{block_size="32",num_gpu_blocks="100"} 1.0\n'
+            f'vllm:cache_config_info{{block_size="{self.block_size}",num_gpu_blocks="100",'
+            'cache_dtype="auto",enable_prefix_caching="True"} 1.0\n'
             f"process_start_time_seconds {self.started}\n"
         )
 
@@ -67,7 +70,7 @@ class FaultyVllm:
         return web.json_response({"data": [card]})
 
     async def version(self, request):
-        return web.json_response({"version": "0.32.0"})
+        return web.json_response({"version": self.release})
 
     async def tokenize(self, request):
         body = await request.json()

@@ -129,6 +129,7 @@ class VllmGatewayApp(HttpEdge):
             "policy": self._backend.config.router.policy,
             "config_digest": self._backend.config.digest,
             "servers": [self._server(server) for server in self._backend.servers],
+            "deployment": self._backend.manifest.record,
         }
         await exchange.respond(200, msgspec.json.encode(body))
 

@@ -11,6 +11,7 @@ from baton.config import BatonConfig
 from baton.core.ids import Role
 from baton.runtime.vllm.connector import Connector, NixlConnector, Params
 from baton.runtime.vllm.http_client import HttpClient
+from baton.runtime.vllm.manifest_keeper import ManifestKeeper
 from baton.runtime.vllm.metrics import VllmMetrics
 from baton.runtime.vllm.prefixes import Prefixes
 from baton.runtime.vllm.router import VllmRouter
@@ -48,6 +49,7 @@ class VllmBackend:
         """Of requests that no client sent."""
         self.connector = make_connector(config, self.own_headers)
         self.servers = ServerTable()
+        self.manifest = ManifestKeeper(config, self.servers)
         self.prefixes = Prefixes()
         self.router = VllmRouter(config, self.servers, self.prefixes)
         self.metrics = VllmMetrics(self.servers)

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from baton.integrations.vllm.info import ConnectorInfo
 from baton.runtime.vllm.http_client import HttpClient
 from baton.runtime.vllm.leg import LegFailed
 from baton.runtime.vllm.servers import Server
@@ -13,6 +14,8 @@ Params = Mapping[str, Any]
 RELEASE_MODEL = "baton-gives-this-handle-back"
 """No server has a model of this name, so it refuses the request and notifies the source."""
 GIVE_BACK_S = 10.0
+ROUTE_EPOCH = 1
+"""Of every ticket: a gateway that starts again signs with nonces that are newer."""
 
 
 class LegIds(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +53,10 @@ class Connector(Protocol):
 
     async def meet(self, server: Server) -> None:
         """Learn what handles need of a server's new life. Raises BatonError where it cannot."""
+        ...
+
+    def info(self, server: Server) -> ConnectorInfo | None:
+        """What the connector of a server's life said of itself; None where nothing does."""
         ...
 
     async def give_back(self, client: HttpClient, decode: Server, params: Params) -> bool:
@@ -90,6 +97,10 @@ class NixlConnector:
 
     async def meet(self, server: Server) -> None:
         """Servers meet by themselves, at their first transfer."""
+
+    def info(self, server: Server) -> ConnectorInfo | None:
+        """vLLM's own says nothing of itself to a gateway."""
+        return None
 
     async def give_back(self, client: HttpClient, decode: Server, params: Params) -> bool:
         """A decode server that refuses a request notifies the source of its handle."""

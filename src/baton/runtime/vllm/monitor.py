@@ -15,7 +15,7 @@ from baton.runtime.notice import notice
 from baton.runtime.vllm.backend import VllmBackend
 from baton.runtime.vllm.event_reader import EventReader
 from baton.runtime.vllm.probe import probe_pair
-from baton.runtime.vllm.scrape import read_load, read_models
+from baton.runtime.vllm.scrape import read_cache_config, read_load, read_models
 from baton.runtime.vllm.servers import SAME_LIFE_S, Server
 
 _RETRY_FAILED_PAIRS_S = 15.0
@@ -82,14 +82,25 @@ class Monitor:
         if status != 200:
             raise BatonError(f"/health answers {status}")
         _, page = await client.get(f"{server.url}/metrics", limit_s)
-        load = read_load(page.decode("utf-8", "replace"))
+        text = page.decode("utf-8", "replace")
+        load = read_load(text)
         if not server.is_up or abs(load.started - server.load.started) > SAME_LIFE_S:
             await self._introduce(server, limit_s)
             if server.role is not Role.MIXED:
                 await self._backend.connector.meet(server)
+            self._admit(server, read_cache_config(text))
             self._rise(server, load.started)
         server.load = load
         self._seen[server.server_id] = time.monotonic()
+
+    def _admit(self, server: Server, cache: dict[str, str]) -> None:
+        """Raises BatonError for a life that is not what the deployment is made of."""
+        try:
+            self._backend.manifest.meet(server, cache, self._backend.connector.info(server))
+        except BatonError as error:
+            if not server.is_up and server.why_down != str(error):
+                notice(server.server_id, f"is not admitted: {error}")
+            raise
 
     def _rise(self, server: Server, started: float) -> None:
         if not server.rise(started):
@@ -118,8 +129,9 @@ class Monitor:
         server.models = frozenset(card.id for card in cards)
         server.max_model_len = first.max_model_len
         status, body = await client.get(f"{server.url}/version", limit_s)
-        if status == 200:
-            server.version = str(msgspec.json.decode(body).get("version", ""))
+        # What an earlier life was is no answer of this one.
+        known = msgspec.json.decode(body) if status == 200 else {}
+        server.version = str(known.get("version", ""))
 
     async def _probe_pairs(self) -> None:
         """Let each new pair hand a small prompt over before requests depend on it."""

@@ -45,6 +45,14 @@ def read_load(text: str) -> ServerLoad:
     )
 
 
+def read_cache_config(text: str) -> dict[str, str]:
+    """The labels of `vllm:cache_config_info` in a Prometheus page; {} where it is not there."""
+    for line in text.splitlines():
+        if line.startswith("vllm:cache_config_info{") and (match := _LINE.match(line)):
+            return dict(_LABEL.findall(match.group(2)))
+    return {}
+
+
 class ModelCard(msgspec.Struct, frozen=True):
     """One entry of /v1/models."""
 

@@ -15,9 +15,12 @@ from rich.console import Console
 
 from baton import __version__
 from baton.config import BatonConfig
+from baton.core.vllm_manifest import VllmManifest
 from baton.core.vllm_settings import addresses_of
-from baton.errors import BatonError
+from baton.errors import BatonError, ConfigError
+from baton.integrations.vllm.identity import model_identity
 from baton.runtime.cores import check_cores
+from baton.runtime.deployment_record import check_manifest
 from baton.runtime.gateway.server import serve_app
 from baton.runtime.model_preparation import prepare_model
 from baton.runtime.vllm.app import VllmGatewayApp
@@ -45,13 +48,21 @@ class VllmFront(msgspec.Struct, frozen=True):
         return f"http://{self.host}:{self.port}"
 
 
-async def serve_vllm(config: BatonConfig, console: Console, trace_dir: Path | None = None) -> None:
-    """Serve until SIGINT or SIGTERM. Raises BatonError when it cannot start or go on."""
+async def serve_vllm(
+    config: BatonConfig,
+    console: Console,
+    trace_dir: Path | None = None,
+    manifest: VllmManifest | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM. Raises BatonError when it cannot start or go on.
+
+    With `manifest` the deployment is held to it before it says that it is ready.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    running = asyncio.create_task(_run(config, console, trace_dir))
+    running = asyncio.create_task(_run(config, console, trace_dir, manifest))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
@@ -62,7 +73,9 @@ async def serve_vllm(config: BatonConfig, console: Console, trace_dir: Path | No
         await running
 
 
-async def _run(config: BatonConfig, console: Console, trace_dir: Path | None) -> None:
+async def _run(
+    config: BatonConfig, console: Console, trace_dir: Path | None, manifest: VllmManifest | None
+) -> None:
     console.print(
         f"baton {__version__}, configuration {config.digest}, vLLM servers, K/V moves by "
         f"{config.vllm.connector}",
@@ -74,12 +87,16 @@ async def _run(config: BatonConfig, console: Console, trace_dir: Path | None) ->
                 cores = ",".join(map(str, slot.cores)) or "any"
                 text = f"{slot.server.server_id} starts on core {cores}; its log: {slot.next_log}"
                 console.print(text, highlight=False, soft_wrap=True)
-        await wait_complete(front, config.cluster.start_timeout_s)
-        _announce(front, console)
+        await wait_complete(front, config.cluster.start_timeout_s, manifest)
+        _announce(front, console, manifest is not None)
         await until_failure(front)
 
 
-def _announce(front: VllmFront, console: Console) -> None:
+def _announce(front: VllmFront, console: Console, is_verified: bool) -> None:
+    record = front.backend.manifest.record
+    assert record is not None  # every server has been met
+    verified = ", as the manifest says" if is_verified else ""
+    console.print(f"deployment {record.digest}{verified}", highlight=False)
     for server in front.backend.servers:
         load = server.load
         pool = f"{load.num_blocks} blocks of {load.block_size}" if load.num_blocks else "unknown"
@@ -121,6 +138,7 @@ async def open_vllm_front(
             check_cores(config)
             await check_python(config.vllm.python)
             model = await _model_argument(config.model.name)
+            await _identify(backend, model)
             processes = ServerProcesses(config, backend, model, folder)
         async with _listening(config, backend, processes) as front:
             if processes is not None:
@@ -161,6 +179,14 @@ async def _model_argument(name: str) -> str:
     return name
 
 
+async def _identify(backend: VllmBackend, model: str) -> None:
+    """Let the manifest name the content of a folder that every server here loads."""
+    if Path(model).is_dir():
+        name = backend.config.model.name
+        with contextlib.suppress(ConfigError):  # what has no hash is unknown in the manifest
+            backend.manifest.load(await asyncio.to_thread(model_identity, model, name))
+
+
 @asynccontextmanager
 async def _listening(
     config: BatonConfig, backend: VllmBackend, processes: ServerProcesses | None
@@ -188,11 +214,24 @@ async def _listening(
         await asyncio.gather(serving, return_exceptions=True)
 
 
-async def wait_complete(front: VllmFront, timeout_s: float) -> None:
-    """Return when all servers answer and some pair hands over; BatonError with what is missing."""
+async def wait_complete(
+    front: VllmFront, timeout_s: float, manifest: VllmManifest | None = None
+) -> None:
+    """Return when all servers answer and some pair hands over; BatonError with what is missing.
+
+    With `manifest` ConfigError, as soon as all have answered, with every field that differs.
+    """
+    is_checked = manifest is None
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
-    while missing := front.backend.incomplete():
+    while True:
+        missing = front.backend.incomplete()
+        record = front.backend.manifest.record
+        if not is_checked and manifest is not None and record is not None:
+            check_manifest(manifest, record.manifest)
+            is_checked = True
+        if not missing:
+            return
         _raise_failure(front)
         if loop.time() > deadline_s:
             raise BatonError(f"not ready after {timeout_s:.0f} s: {missing}")

@@ -12,11 +12,12 @@ from msgspec.structs import replace
 from baton.core.ids import Direction, Fence
 from baton.core.vllm_settings import VllmSettings
 from baton.errors import BatonError, ConfigError
+from baton.integrations.vllm.info import ConnectorInfo
 from baton.integrations.vllm.keys import ISSUER_FILE, MEMBER_FILE, load_issuer, load_member
 from baton.integrations.vllm.messages import Status
 from baton.integrations.vllm.status import ask_status, give_up
 from baton.integrations.vllm.ticket import TICKET_KEY, TicketIssuer
-from baton.runtime.vllm.connector import LegIds, Params
+from baton.runtime.vllm.connector import ROUTE_EPOCH, LegIds, Params
 from baton.runtime.vllm.http_client import HttpClient
 from baton.runtime.vllm.servers import Server
 
@@ -56,6 +57,11 @@ class BatonConnector:
             raise BatonError(f"its connector does not answer at {endpoint}")
         self._statuses[server.server_id] = status
 
+    def info(self, server: Server) -> ConnectorInfo | None:
+        """Of the life that was met last; None for a server whose connector was not asked."""
+        known = self._statuses.get(server.server_id)
+        return known.info if known is not None else None
+
     async def status(self, server: Server) -> Status | None:
         """What the ranks of a server hold now; None where one does not answer."""
         known = self._statuses.get(server.server_id)
@@ -86,7 +92,7 @@ class BatonConnector:
             source,
             destination,
             direction=self._direction,
-            route_epoch=1,
+            route_epoch=ROUTE_EPOCH,
             now_us=time.time_ns() // 1000,
             deadline_ms=self._deadline_ms,
         )
