@@ -12,6 +12,7 @@ from baton.integrations.vllm.info import ConnectorInfo
 from baton.integrations.vllm.messages import Message, Pair, Paired
 from baton.integrations.vllm.orders import Ended
 from baton.integrations.vllm.outputs import Answer, Output, Tell
+from baton.integrations.vllm.records import Records
 from baton.integrations.vllm.settings import Settings
 from baton.protocol.capability import CapabilityGate
 from baton.protocol.directory import Directory
@@ -60,6 +61,8 @@ class Context:
         """Publications, and the generations below which nothing may enter any more."""
         self.peers: dict[PeerKey, Peer] = {}
         self.counters: Counter[str] = Counter()
+        self.records = Records()
+        """Of loads that have ended here."""
         self.now_us = 0
         self._outputs: list[Output] = []
         self._reservations = reservations

@@ -6,7 +6,7 @@ the legs of a load are published together, once every one of them is verified, a
 """
 
 import itertools
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,7 +16,16 @@ from baton.core.events import ChunkArrived, ChunkDigested, ChunkMoved, IoQuiesce
 from baton.errors import RemapRefused
 from baton.integrations.vllm.cut import MAX_TP_SIZE, Cuts, PeerRank, Piece
 from baton.integrations.vllm.info import ConnectorInfo
-from baton.integrations.vllm.messages import Decline, Message, Pair, Paired, Status
+from baton.integrations.vllm.legs_status import records_of, status_of
+from baton.integrations.vllm.messages import (
+    Decline,
+    HandoffQuestion,
+    HandoffRecords,
+    Message,
+    Pair,
+    Paired,
+    Status,
+)
 from baton.integrations.vllm.node import Node
 from baton.integrations.vllm.orders import (
     AbortHold,
@@ -313,26 +322,11 @@ class Legs:
 
     def status(self) -> Status:
         """What is held now; what several legs hold is held once. Counters count each leg."""
-        holds, loads, claims, num_tickets = dict[str, int](), dict[str, int](), set[str](), 0
-        counters: Counter[str] = Counter()
-        for node in self._nodes.values():
-            holds |= {held.transfer_id: len(held.block_ids) for held in node.holds.holds.values()}
-            for transfer_id, loading in node.loads.loads.items():
-                loads[transfer_id] = len(loading.order.block_ids)
-            claims |= node.holds.claims.keys()
-            status = node.status()
-            counters.update(status.counters)
-            num_tickets = max(num_tickets, status.open_tickets)
-        return Status(
-            info=self.info,
-            held_blocks=sum(holds.values()),
-            loading_blocks=sum(loads.values()),
-            open_holds=len(holds),
-            open_loads=len(loads),
-            waiting_claims=len(claims),
-            open_tickets=num_tickets,
-            counters=dict(counters),
-        )
+        return status_of(self.info, self._nodes.values())
+
+    def answer(self, question: HandoffQuestion, host: str, now_us: int) -> HandoffRecords:
+        """What all legs remember of the loads of this rank that it asks for."""
+        return records_of(self._nodes.values(), question, host, now_us)
 
     # -- outputs -------------------------------------------------------------------------------
 

@@ -135,6 +135,7 @@ class LoadAborts:
         order = loading.order
         if self._loads.pop(loading.ticket.transfer_id, None) is None:
             return
+        self._context.records.keep(loading.record(self._context))
         ended = LoadEnded(
             vllm_id=order.vllm_id, failed_blocks=order.block_ids, reason=loading.abort_reason
         )

@@ -2,30 +2,24 @@
 
 from collections import OrderedDict
 
-from msgspec.structs import replace
-
 from baton.core.capability import abi_digest, covers, regions_of
 from baton.core.effects import DigestChunk
 from baton.core.events import ChunkArrived, ChunkDigested, ChunkMoved
-from baton.core.ids import Direction, Fence, Schedule
-from baton.core.manifest import Grant, choose_geometry
+from baton.core.ids import Direction, Fence
 from baton.core.messages import AbortTransfer, ChunksReady, CreditReturn, Seal, SourceRelease
-from baton.core.request import Request, SamplingParams
 from baton.integrations.vllm.context import Context, PeerKey, destination_of, unreserved
 from baton.integrations.vllm.load_aborts import LoadAborts
-from baton.integrations.vllm.loading import Loading
+from baton.integrations.vllm.loading import Loading, make_grant, make_transfer
 from baton.integrations.vllm.messages import ClaimDenied, Claimed
 from baton.integrations.vllm.orders import Load, LoadEnded
 from baton.integrations.vllm.outputs import Meet, Verified
 from baton.nodes.incoming import Incoming
 from baton.protocol.capability import Access
-from baton.protocol.destination import Arrival, DestinationTransfer
+from baton.protocol.destination import Arrival
 from baton.protocol.directory import PublishOutcome
 from baton.protocol.transfer import TransferState
 
-_MAX_TOKEN_ID = 1 << 31
 _REMEMBERED = 4096
-_STEP_BLOCKS = 256
 
 
 class LoadSide:
@@ -98,7 +92,7 @@ class LoadSide:
     def _claim(self, loading: Loading) -> None:
         """Fix the grant, spend the right here, and ask the source for the bytes."""
         context, ticket = self._context, loading.ticket
-        grant = self._grant(loading)
+        grant = make_grant(context, loading.order, ticket)
         access = Access(
             fence=ticket.fence,
             route_epoch=grant.route_epoch,
@@ -117,47 +111,11 @@ class LoadSide:
             return
         fence = ticket.fence
         context.fences.fence(fence.request_id, fence.generation)
-        loading.incoming = Incoming(self._transfer(loading, grant))
+        loading.incoming = Incoming(make_transfer(context, loading.order, grant))
         loading.incoming.capability = ticket.capability
+        loading.reserved_us = context.now_us
         self._extend(loading)
         self._send_claim(loading)
-
-    def _grant(self, loading: Loading) -> Grant:
-        context, ticket, order = self._context, loading.ticket, loading.order
-        settings, layout = context.settings, context.inward
-        is_push = ticket.direction is Direction.PUSH
-        schedule = Schedule.LAYER if is_push else Schedule.REQUEST
-        return Grant(
-            fence=replace(ticket.fence, reservation_id=context.next_reservation()),
-            token_start=order.token_start,
-            num_tokens=len(order.token_ids),
-            block_ids=order.block_ids,
-            geometry=choose_geometry(
-                layout, len(order.block_ids), schedule, settings.chunk_nbytes, _STEP_BLOCKS
-            ),
-            credit_nbytes=max(settings.credit_nbytes, settings.chunk_nbytes),
-            direction=ticket.direction,
-            schedule=schedule,
-            route_epoch=ticket.capability.capability.route_epoch,
-        )
-
-    def _transfer(self, loading: Loading, grant: Grant) -> DestinationTransfer:
-        context, order = self._context, loading.order
-        request = Request(
-            request_id=grant.fence.request_id,
-            prompt_token_ids=order.token_ids,
-            sampling=SamplingParams(max_tokens=1),
-            tenant_id=grant.fence.tenant_id,
-        )
-        return DestinationTransfer(
-            request=request,
-            output_token_ids=(),
-            grant=grant,
-            block_table=order.visible_blocks + order.block_ids,
-            layout=context.inward,
-            identity=context.info.identity,
-            vocab_size=_MAX_TOKEN_ID,
-        )
 
     def _send_claim(self, loading: Loading) -> None:
         settings = self._context.settings
@@ -168,7 +126,7 @@ class LoadSide:
         """The source knows of the claim."""
         loading = self.live(message.fence)
         if loading is not None:
-            loading.is_claimed = True
+            loading.note_claimed(self._context.now_us)
             self._extend(loading)
 
     def on_denied(self, message: ClaimDenied) -> None:
@@ -196,7 +154,7 @@ class LoadSide:
             self.aborts.fail(loading, "capability_regions")
         else:
             transfer.source_blocks = message.source_block_ids
-            loading.is_claimed = True
+            loading.note_claimed(self._context.now_us)
             self._extend(loading)
             incoming.offer(message.chunk_ids)
             self._read_more(incoming)
@@ -218,6 +176,7 @@ class LoadSide:
             self._context.counters["transfer_errors"] += 1
             self.aborts.fail(loading, f"transfer_failed: {event.error}")
         elif transfer.arrive(event.chunk_id, event.nbytes, event.checksum) is Arrival.NEW:
+            loading.note_bytes(self._context.now_us - event.duration_us)
             # A read is summed as it landed in this side's own memory, so it is visible as well.
             self._see(loading, event.chunk_id, event.checksum)
         return True
@@ -236,6 +195,7 @@ class LoadSide:
         self._extend(loading)
         arrival = transfer.arrive(event.chunk_id, event.nbytes, event.checksum)
         if arrival is Arrival.NEW:
+            loading.note_bytes(self._context.now_us)
             spec = transfer.spec(event.chunk_id)
             self._context.emit(
                 DigestChunk(
@@ -266,6 +226,8 @@ class LoadSide:
         assert loading.incoming is not None
         incoming, transfer = loading.incoming, loading.incoming.transfer
         spec = transfer.see(chunk_id, checksum)
+        if transfer.all_visible:
+            loading.all_visible_us = self._context.now_us
         if transfer.grant.direction is Direction.PULL:
             incoming.window.release(spec.nbytes)
             self._read_more(incoming)
@@ -311,6 +273,7 @@ class LoadSide:
             self.aborts.fail(loading, defect)
             return
         transfer.validate()
+        loading.validated_us = context.now_us
         order = loading.order
         if order.num_legs > 1:  # the other source ranks' heads must be proven, too
             leg = Verified(transfer_id=transfer.fence.transfer_id, vllm_id=order.vllm_id)
@@ -342,6 +305,7 @@ class LoadSide:
         # From here on vLLM owns the entry; its generation stays closed to everything later.
         context.fences.unpublish(transfer.fence.request_id, transfer.fence.generation)
         del self.loads[transfer.fence.transfer_id]
+        context.records.keep(loading.record(context))
         context.answer(LoadEnded(vllm_id=loading.order.vllm_id))
 
     # -- time ----------------------------------------------------------------------------------
@@ -361,6 +325,7 @@ class LoadSide:
                 self._repeat(loading)
 
     def _repeat(self, loading: Loading) -> None:
+        loading.num_repeats += 1
         if loading.transfer is None:
             self._meet(loading)
         elif not loading.is_claimed:

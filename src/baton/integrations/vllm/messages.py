@@ -17,7 +17,11 @@ from baton.core.messages import (
     TransferQuiesced,
 )
 from baton.integrations.vllm.info import ConnectorInfo
+from baton.integrations.vllm.records import HandoffRecord
 from baton.runtime.dataplane import NixlRegion, ShmRegion
+
+MAX_ASKED = 256
+"""Transfers that one question asks for."""
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +121,23 @@ class Status(_Message, frozen=True, kw_only=True, tag="status_answer"):
     """Of the data plane's moves, as measured by this side; 0 before the first."""
 
 
+class HandoffQuestion(_Message, frozen=True, kw_only=True, tag="handoffs"):
+    """Gateway or operator to a destination: how did these loads go?"""
+
+    transfer_ids: tuple[str, ...]
+    """At most `MAX_ASKED`; what is beyond is not answered."""
+
+
+class HandoffRecords(_Message, frozen=True, kw_only=True, tag="handoffs_answer"):
+    """What this rank remembers of them, one record a leg; who has not ended has none."""
+
+    records: tuple[HandoffRecord, ...]
+    host: str
+    """Whose monotonic clock it is: times of one host are comparable as they are."""
+    now_us: int
+    """Of that clock, as this was said."""
+
+
 Message = (
     Pair
     | Paired
@@ -127,6 +148,8 @@ Message = (
     | Decline
     | StatusQuestion
     | Status
+    | HandoffQuestion
+    | HandoffRecords
     | ChunksReady
     | CreditReturn
     | Seal

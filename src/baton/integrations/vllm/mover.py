@@ -21,6 +21,7 @@ from baton.integrations.vllm.messages import (
     CacheMap,
     Decline,
     Envelope,
+    HandoffQuestion,
     Message,
     NotPaired,
     Pair,
@@ -30,7 +31,7 @@ from baton.integrations.vllm.messages import (
 )
 from baton.integrations.vllm.orders import Ended, StepOrders
 from baton.integrations.vllm.outputs import Answer, Join, Meet, Part, Tell
-from baton.integrations.vllm.process import is_dead
+from baton.integrations.vllm.process import is_dead, this_host
 from baton.runtime.dataplane import (
     Completion,
     DataPlane,
@@ -188,6 +189,10 @@ class Mover:
         message, sender = envelope.message, rank_key(envelope)
         if isinstance(message, StatusQuestion):
             self._link.reply(routing_id, self._envelope(self._status()))
+            return
+        if isinstance(message, HandoffQuestion):
+            answer = self.legs.answer(message, this_host(), _now_us())
+            self._link.reply(routing_id, self._envelope(answer))
             return
         self._perform(self.legs.on_message(sender, envelope.sender_tp, message, _now_us()))
         if isinstance(message, Decline) and not envelope.sender_epoch:

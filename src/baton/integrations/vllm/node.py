@@ -76,6 +76,7 @@ class Node:
             info, settings, verifier, reservations, inward=inward, outward=outward
         )
         self._verifier = verifier
+        self.records = self._context.records
         self.holds = HoldSide(self._context)
         self.loads = LoadSide(self._context)
         self._watched: dict[str, Ticket] = {}

@@ -19,9 +19,13 @@ def is_dead(process: Process) -> bool:
     return process.place == _place() and _started(process.pid) != process.started
 
 
+def this_host() -> str:
+    """Which running kernel: all of its processes read one monotonic clock."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
 def _place() -> str:
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    return f"{this_host()} {os.readlink('/proc/self/ns/pid')}"
 
 
 def _started(pid: int) -> int:

@@ -11,7 +11,13 @@ import msgspec
 from baton.errors import ConfigError
 from baton.integrations.vllm.keys import MemberKeys, load_member
 from baton.integrations.vllm.link import Asker
-from baton.integrations.vllm.messages import Decline, Status, StatusQuestion
+from baton.integrations.vllm.messages import (
+    Decline,
+    HandoffQuestion,
+    HandoffRecords,
+    Status,
+    StatusQuestion,
+)
 from baton.integrations.vllm.ticket import read_ticket
 
 
@@ -22,6 +28,18 @@ def ask_status(endpoint: str, keys: MemberKeys, timeout_ms: int = 2_000) -> Stat
     """
     answer = Asker("status", keys).ask(endpoint, StatusQuestion(), timeout_ms)
     return answer if isinstance(answer, Status) else None
+
+
+def ask_handoffs(
+    endpoint: str, keys: MemberKeys, transfer_ids: tuple[str, ...], timeout_ms: int = 2_000
+) -> HandoffRecords | None:
+    """How these loads went at the rank with that control endpoint; None if it does not answer.
+
+    Blocks for at most `timeout_ms`. Raises ConfigError where another version answers.
+    """
+    question = HandoffQuestion(transfer_ids=transfer_ids)
+    answer = Asker("handoffs", keys).ask(endpoint, question, timeout_ms)
+    return answer if isinstance(answer, HandoffRecords) else None
 
 
 def give_up(ticket: str, keys: MemberKeys, timeout_ms: int = 2_000) -> bool:
