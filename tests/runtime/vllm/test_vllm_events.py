@@ -160,7 +160,7 @@ async def reading(replays=True):
     server = table.add(address)
     server.rise(1.0)
     made.begin(server.server_id, server.epoch)
-    metrics = VllmMetrics(table)
+    metrics = VllmMetrics(table, {})
     task = asyncio.create_task(EventReader(server, made, metrics).run())
     while not metrics.events:  # a subscription takes a moment, and only an event shows it
         await publisher.tell(Cleared())

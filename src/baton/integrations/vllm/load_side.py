@@ -274,6 +274,7 @@ class LoadSide:
             return
         transfer.validate()
         loading.validated_us = context.now_us
+        loading.all_visible_us = loading.all_visible_us or context.now_us  # nothing had to move
         order = loading.order
         if order.num_legs > 1:  # the other source ranks' heads must be proven, too
             leg = Verified(transfer_id=transfer.fence.transfer_id, vllm_id=order.vllm_id)

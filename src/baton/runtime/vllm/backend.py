@@ -10,6 +10,7 @@ from typing import Any
 from baton.config import BatonConfig
 from baton.core.ids import Role
 from baton.runtime.vllm.connector import Connector, NixlConnector, Params
+from baton.runtime.vllm.handoffs import Handoffs
 from baton.runtime.vllm.http_client import HttpClient
 from baton.runtime.vllm.manifest_keeper import ManifestKeeper
 from baton.runtime.vllm.metrics import VllmMetrics
@@ -52,7 +53,8 @@ class VllmBackend:
         self.manifest = ManifestKeeper(config, self.servers)
         self.prefixes = Prefixes()
         self.router = VllmRouter(config, self.servers, self.prefixes)
-        self.metrics = VllmMetrics(self.servers)
+        self.handoffs = Handoffs(self.tracer, self.spawn)
+        self.metrics = VllmMetrics(self.servers, self.handoffs.counts)
         self.client = HttpClient()
         self.num_open = 0
         """Outputs that have arrived and not ended."""

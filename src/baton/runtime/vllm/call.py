@@ -250,12 +250,11 @@ class Call:
             async with self._post("decode", decode, body) as answer:
                 if not body.get("stream"):
                     data = await read_all(answer, "decode", decode, self._whole_s())
-                    self.timer.lap("handoff")
-                    self.trace.decode_answered(self._ids.attempt, decode.server_id, True)
+                    self._note_answer(decode, params, True)
                     self._usage = data if self.trace.is_on else b""
                     yield data
                 else:
-                    async with aclosing(self._events(answer, decode)) as events:
+                    async with aclosing(self._events(answer, decode, params)) as events:
                         async for event in events:
                             yield event
             self.timer.lap("decode")
@@ -264,7 +263,17 @@ class Call:
         finally:
             decode.active -= 1
 
-    async def _events(self, answer: Any, decode: Server) -> AsyncGenerator[bytes, None]:
+    def _note_answer(self, decode: Server, params: Params | None, is_whole: bool) -> None:
+        """The first event is here, so the handoff is over; how it went is asked for aside."""
+        backend, attempt = self._backend, self._ids.attempt
+        self.timer.lap("handoff")
+        self.trace.decode_answered(attempt, decode.server_id, is_whole)
+        if params is not None and self.trace.is_on:
+            backend.handoffs.want(backend.connector, decode, params, self._ids.request_id, attempt)
+
+    async def _events(
+        self, answer: Any, decode: Server, params: Params | None
+    ) -> AsyncGenerator[bytes, None]:
         first_s = self._wait_s()
         next_s = self._knobs.decode_stall_ms / 1000
         done = opened = False
@@ -277,8 +286,7 @@ class Call:
                 now_s = time.perf_counter()
                 if not opened:
                     opened = True
-                    self.timer.lap("handoff")
-                    self.trace.decode_answered(self._ids.attempt, decode.server_id, False)
+                    self._note_answer(decode, params, False)
                 elif decode.active == 1 and event != DONE_EVENT:
                     decode.step_us.observe((now_s - last_s) * 1e6, 1.0)
                 last_s = now_s

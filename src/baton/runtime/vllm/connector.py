@@ -1,10 +1,11 @@
 """The two ways to name K/V between a pair of servers, as the fields that vLLM carries for both."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
+from baton.core.messages import TraceMark
 from baton.integrations.vllm.info import ConnectorInfo
 from baton.runtime.vllm.http_client import HttpClient
 from baton.runtime.vllm.leg import LegFailed
@@ -29,6 +30,27 @@ class LegIds(msgspec.Struct, frozen=True, kw_only=True):
     def leg_id(self) -> str:
         """What servers call this attempt."""
         return self.request_id if self.attempt == 1 else f"{self.request_id}-{self.attempt}"
+
+
+class WantedWord(msgspec.Struct, frozen=True, kw_only=True):
+    """A handoff that is to be told of."""
+
+    params: Params
+    """Of its decode leg."""
+    request_id: str
+    generation: int
+    answered_us: int
+    """When the first event of the answer was here, of this host's clock."""
+
+
+class HandoffWord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a destination said of one handoff: steps on this host's clock, or why there are none."""
+
+    marks: tuple[TraceMark, ...] = ()
+    failed: str = ""
+    """Why it was not published, where that is what the marks say."""
+    missing: str = ""
+    """silent: no answer in time; no_record: not of this handoff, or not of each leg."""
 
 
 class Connector(Protocol):
@@ -61,6 +83,15 @@ class Connector(Protocol):
 
     async def give_back(self, client: HttpClient, decode: Server, params: Params) -> bool:
         """Tell the source that nobody will read this handle; True when it has heard."""
+        ...
+
+    @property
+    def is_telling(self) -> bool:
+        """Destinations can be asked how a handoff went."""
+        ...
+
+    async def words(self, wanted: Sequence[WantedWord], timeout_ms: int) -> list[HandoffWord]:
+        """What destinations say, one word each, within about that time. Raises BatonError."""
         ...
 
 
@@ -119,3 +150,12 @@ class NixlConnector:
                 return False  # it served a model that nobody has
         except LegFailed as failed:
             return failed.status == 404
+
+    @property
+    def is_telling(self) -> bool:
+        """It says nothing of single transfers."""
+        return False
+
+    async def words(self, wanted: Sequence[WantedWord], timeout_ms: int) -> list[HandoffWord]:
+        """There are none."""
+        return [HandoffWord(missing="no_record")] * len(wanted)

@@ -38,8 +38,9 @@ _GAUGES: tuple[tuple[str, str, _Reads], ...] = (
 class VllmMetrics:
     """Counters of one gateway, and the collector that shows them with its servers."""
 
-    def __init__(self, servers: ServerTable) -> None:
+    def __init__(self, servers: ServerTable, handoffs: Mapping[str, int]) -> None:
         self._servers = servers
+        self._handoffs = handoffs
         self.outputs: Counter[tuple[str, str]] = Counter()
         """Outputs by mode and reason."""
         self.legs: Counter[tuple[str, str]] = Counter()
@@ -71,6 +72,9 @@ class VllmMetrics:
         yield _counted("fallbacks", "What followed failed attempts.", ("kind",), fallbacks)
         releases = {(outcome,): count for outcome, count in self.releases.items()}
         yield _counted("releases", "Handles given back unread.", ("outcome",), releases)
+        words = {(outcome,): count for outcome, count in self._handoffs.items()}
+        text = "Handoffs that a connector was asked about, by what it said."
+        yield _counted("handoff_records", text, ("outcome",), words)
         yield _counted("kv_events", "K/V events read.", ("server", "kind"), self.events)
         family = HistogramMetricFamily(
             "baton_vllm_phase_seconds", "Phases of an output.", labels=["phase"]

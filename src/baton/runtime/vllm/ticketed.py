@@ -6,6 +6,7 @@ restarted server is asked again before a ticket names it.
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -15,9 +16,11 @@ from baton.errors import BatonError, ConfigError
 from baton.integrations.vllm.info import ConnectorInfo
 from baton.integrations.vllm.keys import ISSUER_FILE, MEMBER_FILE, load_issuer, load_member
 from baton.integrations.vllm.messages import Status
-from baton.integrations.vllm.status import ask_status, give_up
-from baton.integrations.vllm.ticket import TICKET_KEY, TicketIssuer
-from baton.runtime.vllm.connector import ROUTE_EPOCH, LegIds, Params
+from baton.integrations.vllm.status import ask_handoffs, ask_status, give_up
+from baton.integrations.vllm.ticket import TICKET_KEY, TicketIssuer, read_ticket
+from baton.runtime.clock import now_us
+from baton.runtime.vllm.connector import ROUTE_EPOCH, HandoffWord, LegIds, Params, WantedWord
+from baton.runtime.vllm.handoff_word import Told, fold_word, told_of
 from baton.runtime.vllm.http_client import HttpClient
 from baton.runtime.vllm.servers import Server
 
@@ -116,6 +119,42 @@ class BatonConnector:
         """The source lets the blocks go; True when it has said so."""
         ticket = str(params[TICKET_KEY])
         return await asyncio.to_thread(give_up, ticket, self._member, GIVE_UP_MS)
+
+    @property
+    def is_telling(self) -> bool:
+        """A destination remembers its last loads."""
+        return True
+
+    async def words(self, wanted: Sequence[WantedWord], timeout_ms: int) -> list[HandoffWord]:
+        """Ask every rank of the destinations once, for all handoffs."""
+        verifier = self._member.verifier()
+        texts = [str(one.params[TICKET_KEY]) for one in wanted]
+        # A signature each: beside the loop, where answers go through.
+        tickets = await asyncio.to_thread(lambda: [read_ticket(text, verifier) for text in texts])
+        transfers: dict[str, list[str]] = {}
+        for ticket in tickets:
+            for endpoint in ticket.destination.endpoints:
+                transfers.setdefault(endpoint, []).append(ticket.transfer_id)
+        asked = [
+            asyncio.to_thread(self._ask, endpoint, tuple(ids), timeout_ms)
+            for endpoint, ids in transfers.items()
+        ]
+        told = dict(zip(transfers, await asyncio.gather(*asked), strict=True))
+        return [
+            fold_word(
+                ticket.fence, [told[e] for e in ticket.destination.endpoints], one.answered_us
+            )
+            for ticket, one in zip(tickets, wanted, strict=True)
+        ]
+
+    def _ask(self, endpoint: str, transfer_ids: tuple[str, ...], timeout_ms: int) -> Told | None:
+        """One rank; None where it does not answer in time, or speaks another version."""
+        asked_us = now_us()
+        try:
+            answer = ask_handoffs(endpoint, self._member, transfer_ids, timeout_ms)
+        except BatonError:
+            return None
+        return told_of(answer, asked_us, now_us()) if answer is not None else None
 
 
 _HELD = (

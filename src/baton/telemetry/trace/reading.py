@@ -15,7 +15,7 @@ from baton.errors import ConfigError
 from baton.telemetry.trace.contract import Clocks, check_request
 from baton.telemetry.trace.event import TraceEvent
 from baton.telemetry.trace.violation import Fault, Rule, Violation
-from baton.telemetry.trace.vocabulary import DETAILS, ROUTER_PLACE, field_defect, kind_of
+from baton.telemetry.trace.vocabulary import DETAILS, ROUTER_PLACE, TOLD, field_defect, kind_of
 
 _MAX_SHOWN_CHARS = 60
 
@@ -121,7 +121,8 @@ def _read_file(file: Lines, trace: ReadTrace) -> list[TraceEvent]:
             trace.violations.append(_cut(file, file.data.count(b"\n") + 1))
     last: dict[str, int] = {}
     for event in events:
-        if event.at_us < last.get(event.place, event.at_us) and event.name != "process_started":
+        is_back = event.at_us < last.get(event.place, event.at_us)
+        if is_back and event.name != "process_started" and TOLD not in event.data:
             text = (
                 f"{file.name}: `{event.name}` at {event.place} ({event.at_us} us) comes "
                 f"{last[event.place] - event.at_us} us before the line above it"

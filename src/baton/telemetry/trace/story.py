@@ -33,6 +33,8 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     observed: str = ""
     """How its servers were seen: "" every step; legs: when legs went out and were answered;
     handoff: that, and what a connector says of the handoff."""
+    handoff_gap: str = ""
+    """Of such a handoff, why its steps are not here: nobody told of it, or it failed."""
     num_tokens: int = 0
     """Prompt rows."""
     cached_tokens: int = 0
@@ -136,6 +138,8 @@ def _of_router(event: TraceEvent, found: dict[str, Any]) -> None:
             found["prefill"], found["decode"] = event.text("prefill"), event.text("decode")
             found["policy"], found["route_reason"] = event.text("policy"), event.text("reason")
             found["observed"] = event.text(OBSERVED)
+        case "handoff_unseen":
+            found["handoff_gap"] = f"its connector did not tell of it ({event.text('reason')})"
         case "prefill_answered":
             _of_usage(event, found)
         case "rejected" | "attempt_failed" | "cancel":
@@ -162,5 +166,7 @@ def _of_worker(event: TraceEvent, found: dict[str, Any]) -> None:
             found["cached_tokens"] = event.number("cached_tokens")
         case "published" if found.get("observed"):
             found["observed"] = "handoff"
+        case "aborting" if found.get("observed"):
+            found["handoff_gap"] = f"the handoff failed ({event.text('reason')})"
         case "finished":
             found["num_output_tokens"] = event.number("num_tokens")

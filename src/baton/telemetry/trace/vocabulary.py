@@ -54,6 +54,7 @@ _ALL = (
         leg_sent={"leg": str, "server": str},
         prefill_answered={"server": str},
         decode_answered={"server": str},
+        handoff_unseen=_REASON,
     ),
     *_kinds(
         Origin.ROUTER,
@@ -121,7 +122,9 @@ NAMES = frozenset(kind.name for kind in _ALL)
 OBSERVED, BY_LEGS = "observed", "legs"
 """A `routed` that says `observed=legs` speaks of servers that tell nothing of their steps: the
 gateway sees when each leg went out and was answered, and claims no more."""
-LEG_STEPS = frozenset(("leg_sent", "prefill_answered", "decode_answered"))
+LEG_STEPS = frozenset(("leg_sent", "prefill_answered", "decode_answered", "handoff_unseen"))
+TOLD = "told"
+"""An event with this field was told afterwards: it stands in its file by when, not by its time."""
 CONNECTOR_STEPS = frozenset(
     ("reserved", "authorized", "all_visible", "validated", "published", "aborting")
 )

@@ -37,7 +37,8 @@ def _hidden(story: Story, start_us: int, total_us: int, columns: int) -> Iterato
         text = "".join(cells).replace(_FULL, "░")
         yield f"  ~ {activity:<10}{text} {ms(busy_us)} in {len(mine)}"
     if story.mode == "disaggregated" and not story.has_exposed:
-        yield "    transfer and publication are not observed: this connector reports neither"
+        why = story.handoff_gap or "this connector reports neither"
+        yield f"    transfer and publication are not observed: {why}"
     elif story.work.intervals and story.mode == "disaggregated":
         hidden, work = story.work.overlap_us, story.work
         yield (
