@@ -49,6 +49,9 @@ class ServerManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     data_plane: str = UNKNOWN
     nixl: str = UNKNOWN
     """Release of NIXL in its environment."""
+    torch: str = UNKNOWN
+    baton: str = UNKNOWN
+    """Release of the package that its connector is from."""
     buffer_device: str = UNKNOWN
     """Where the memory lies that K/V is moved from and to."""
     attention_backend: str = UNKNOWN

@@ -18,6 +18,11 @@ def _version(name: str) -> str:
         return ""
 
 
+def nixl_release() -> str:
+    """Of the NIXL that is installed here, under whichever name; "" without one."""
+    return _version("nixl") or _version("nixl-cu12") or _version("nixl-cu13")
+
+
 def versions_of(names: Iterable[str]) -> dict[str, str]:
     """Of the named distributions those that are installed here."""
     return {name: found for name in names if (found := _version(name))}

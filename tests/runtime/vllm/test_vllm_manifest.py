@@ -3,12 +3,15 @@
 import asyncio
 import io
 import json
+import threading
 import time
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 from tests.integrations.vllm.servers import rank_info
+from tests.integrations.vllm.test_mover import free_port
 from tests.runtime.vllm.faulty_vllm import FaultyVllm, running, start
 from tests.runtime.vllm.front import config_of, get, pair, until
 from typer.testing import CliRunner
@@ -20,11 +23,14 @@ from baton.core.layout import ModelIdentity
 from baton.core.vllm_manifest import UNKNOWN, ServerManifest, VllmManifest
 from baton.core.vllm_settings import ServerAddress
 from baton.errors import ConfigError
+from baton.integrations.vllm.keys import MEMBER_FILE, load_member, mint_keys
+from baton.integrations.vllm.link import Link
+from baton.integrations.vllm.messages import COMPATIBILITY, Envelope, Status
 from baton.runtime.deployment_record import load_manifest, load_vllm_manifest
 from baton.runtime.vllm.command import ports_of, server_command
 from baton.runtime.vllm.commanded import Commanded, commanded
 from baton.runtime.vllm.manifest_keeper import server_manifest
-from baton.runtime.vllm.serve import serve_vllm
+from baton.runtime.vllm.serve import open_vllm_front, serve_vllm, wait_complete
 from baton.runtime.vllm.servers import Server
 
 CACHE = {"block_size": "64", "cache_dtype": "auto", "enable_prefix_caching": "False"}
@@ -137,6 +143,78 @@ def test_a_connector_knows_more_than_anything_else():
     assert (abi.tp_size, abi.block_size) == (2, info.layout.block_size)
     assert (abi.axis_order, abi.num_kv_heads) == (info.layout.axis_order, 2)
     assert (found.nixl, found.prefix_caching) == (UNKNOWN, "on")
+
+
+class Answering:
+    """The control port of a connector, that answers whoever asks who it is; over a real link."""
+
+    def __init__(self, keys, role):
+        self.endpoint = f"tcp://127.0.0.1:{free_port()}"
+        versions = {"nixl": "1.5.1", "baton": "0.1"}
+        self.info = replace(rank_info(role, role, 1, 0, 4, (self.endpoint,)), versions=versions)
+        self._ended = threading.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(keys,), daemon=True)
+        self._thread.start()
+        assert self._ready.wait(5.0)
+
+    def _run(self, keys):
+        link = Link(self.endpoint, keys)
+        self._ready.set()
+        while not self._ended.is_set():
+            for _, routing_id in link.receive(dict(link.poller.poll(20))):
+                status = Status(
+                    info=self.info,
+                    held_blocks=0,
+                    loading_blocks=0,
+                    open_holds=0,
+                    open_loads=0,
+                    waiting_claims=0,
+                    open_tickets=0,
+                    counters={},
+                )
+                envelope = Envelope(sender_id="w", sender_epoch=7, sender_rank=0, message=status)
+                link.reply(routing_id, envelope)
+        link.close()
+
+    def end(self):
+        self._ended.set()
+        self._thread.join(5.0)
+
+
+async def test_with_our_connector_the_cache_is_known_and_a_life_with_another_one_refused(tmp_path):
+    mint_keys(tmp_path)
+    keys = load_member(f"{tmp_path}/{MEMBER_FILE}")
+    source, sink = FaultyVllm("p0"), FaultyVllm("d0")
+    doors = [Answering(keys, "kv_producer"), Answering(keys, "kv_consumer")]
+    try:
+        async with running(source, sink):
+            config = load_config(
+                None,
+                [
+                    *("cluster.engine=vllm", "gateway.port=0", "vllm.connector=baton"),
+                    *("vllm.probe=false", "vllm.scrape_ms=20", f"vllm.key_folder={tmp_path}"),
+                    f'vllm.prefill_urls=["{source.url},control={doors[0].endpoint}"]',
+                    f'vllm.decode_urls=["{sink.url},control={doors[1].endpoint}"]',
+                ],
+            )
+            async with open_vllm_front(config) as front:
+                await wait_complete(front, 10.0)
+                record = front.backend.manifest.record
+                decode = record.manifest.servers["decode-0"]
+                assert decode.cache_abi.axis_order == doors[1].info.layout.axis_order
+                assert (decode.nixl, decode.baton, decode.torch) == ("1.5.1", "0.1", UNKNOWN)
+                assert record.receipt.route_epoch == 1
+                assert record.manifest.protocol == COMPATIBILITY.decode()
+                layout = replace(doors[1].info.layout, axis_order="turned")
+                doors[1].info = replace(doors[1].info, layout=layout)
+                server = front.backend.servers["decode-0"]
+                sink.started += 9
+                await until(lambda: "manifest" in server.why_down)
+                assert 'cache_abi.axis_order is "turned" and must be "test"' in server.why_down
+    finally:
+        for door in doors:
+            door.end()
 
 
 def test_a_server_that_says_nothing_is_unknown_by_name_and_never_guessed():

@@ -6,6 +6,7 @@ Reads attributes of vLLM's objects and imports none of them.
 from collections.abc import Sequence
 from typing import Any
 
+from baton import __version__
 from baton.core.digest import digest
 from baton.core.layout import KVLayout
 from baton.errors import ConfigError
@@ -14,6 +15,7 @@ from baton.integrations.vllm.info import ConnectorInfo, Member
 from baton.integrations.vllm.memory import LayerView
 from baton.integrations.vllm.settings import Settings
 from baton.integrations.vllm.support import SupportFacts
+from baton.runtime.versions import nixl_release, versions_of
 
 
 def support_facts(
@@ -80,7 +82,13 @@ def connector_info(
         ),
         facts=facts,
         rank=rank,
+        versions=_versions(),
     )
+
+
+def _versions() -> dict[str, str]:
+    found = {"baton": __version__, "nixl": nixl_release(), **versions_of(("torch",))}
+    return {name: release for name, release in found.items() if release}
 
 
 def _adapters(config: Any) -> str:

@@ -31,6 +31,9 @@ class ConnectorInfo(msgspec.Struct, frozen=True, kw_only=True):
     identity: ModelIdentity
     facts: SupportFacts
     rank: int = 0
+    versions: dict[str, str] = {}
+    """Releases in its process beside vLLM's: baton, torch, nixl; one that is not there is left out.
+    For a gateway to hold a deployment to; two connectors may differ in them."""
 
     @property
     def regions(self) -> tuple[Region, ...]:

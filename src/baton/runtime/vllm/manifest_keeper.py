@@ -26,12 +26,13 @@ from baton.errors import BatonError
 from baton.integrations.vllm.info import ConnectorInfo
 from baton.integrations.vllm.messages import COMPATIBILITY
 from baton.policy.fallback import Fallback
-from baton.runtime.versions import CARRYING, versions_of
+from baton.runtime.versions import CARRYING, nixl_release, versions_of
 from baton.runtime.vllm.command import ports_of, server_command
 from baton.runtime.vllm.commanded import Commanded, commanded
 from baton.runtime.vllm.connector import ROUTE_EPOCH
 from baton.runtime.vllm.servers import Server, ServerTable
 
+_RELEASES = ("baton", "torch", "nixl")
 _OWN_CLASS = "BatonConnector"
 _SWITCH = {"True": "on", "False": "off"}
 _HOST_ATTENTION = "CPU_ATTN"
@@ -90,10 +91,11 @@ class ManifestKeeper:
             return Commanded()
         words = server_command(config, config.model.name, server.role, ports_of(1, 0))
         facts = commanded(words)
-        if not config.vllm.python and (here := versions_of(("nixl-cu12", "nixl"))):
-            own = {"nixl": next(iter(here.values()))}
-            return msgspec.structs.replace(facts, server={**facts.server, **own})
-        return facts
+        if config.vllm.python:
+            return facts
+        here = {"nixl": nixl_release(), **versions_of(("torch",))}
+        own = {name: release for name, release in here.items() if release}
+        return msgspec.structs.replace(facts, server={**own, **facts.server})
 
     def _freeze(self) -> VllmManifest:
         config = self._config
@@ -150,6 +152,7 @@ def _told(info: ConnectorInfo) -> dict[str, str]:
         "prefix_caching": _SWITCH[str(info.facts.prefix_caching)],
         "speculative_decoding": info.facts.speculative or "none",
         **_hashes(info.identity),
+        **{name: info.versions[name] for name in _RELEASES if name in info.versions},
     }
     if info.facts.attention_backend == _HOST_ATTENTION:
         told["buffer_device"] = "cpu"
