@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from baton.runtime.dataplane.nixl.flight import Flight
-from baton.runtime.dataplane.nixl.summing import PIECE_NBYTES
+from baton.runtime.dataplane.nixl.flight import PIECE_NBYTES, Flight
 from baton.runtime.dataplane.plane import NixlRegion, PutOrder
 
 NBYTES = 3 * PIECE_NBYTES

@@ -7,7 +7,7 @@ anything moves, seldom otherwise. One look costs about 1 us.
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -15,6 +15,7 @@ from baton.runtime.dataplane.arena import Bytes
 from baton.runtime.dataplane.ledger import Ledger, failed
 from baton.runtime.dataplane.meter import Meter
 from baton.runtime.dataplane.nixl.agent import Agent, EngineFault
+from baton.runtime.dataplane.nixl.digests import run_digest
 from baton.runtime.dataplane.nixl.doorbell import Doorbell
 from baton.runtime.dataplane.nixl.flight import Flight
 from baton.runtime.dataplane.nixl.lane_watch import LaneWatch
@@ -22,9 +23,9 @@ from baton.runtime.dataplane.nixl.mailbox import Mailbox
 from baton.runtime.dataplane.nixl.notes import RECORDS_PER_NOTE, pack
 from baton.runtime.dataplane.nixl.peer import Peer
 from baton.runtime.dataplane.nixl.severance import Life, Severance
-from baton.runtime.dataplane.nixl.summing import SummingThread
 from baton.runtime.dataplane.pace import Pace
 from baton.runtime.dataplane.plane import DigestOrder, Finished, PlaneFault, PutOrder
+from baton.runtime.dataplane.runs import fault_in, stage_fault
 
 _IDLE_NAP_S = 0.005
 """1 % of a core; who cannot be rung is heard that much later."""
@@ -64,6 +65,7 @@ class AgentThread:
         self._hashed = hashed
         self._move_timeout_s = move_timeout_s
         self._pace = pace
+        self._regions: list[Bytes] = []
         self._busy: dict[Peer, None] = {}
         """Peers with something to do, in the order in which they are looked at."""
         self._lingering: list[tuple[Peer, Flight]] = []
@@ -75,7 +77,6 @@ class AgentThread:
         self._thread = threading.Thread(target=self._main, name="baton-nixl", daemon=True)
         self._thread.start()
         self._started.result()
-        self._sums = SummingThread(ledger, hashed=hashed)
         self.doorbell = Doorbell(host, self._rouse)
 
     @property
@@ -108,7 +109,7 @@ class AgentThread:
     def register(self, regions: list[Bytes]) -> bytes:
         """Register the own memory, stage by stage, and return its metadata."""
         metadata: bytes = self.call(lambda agent: agent.register(regions))
-        self._sums.regions = regions
+        self._regions = regions
         return metadata
 
     def meet(self, name: str, metadata: bytes) -> str:
@@ -143,7 +144,6 @@ class AgentThread:
 
         self._wakes.put(close)
         self._thread.join()
-        self._sums.close()
         self.doorbell.close()
         return not self._lingering
 
@@ -218,7 +218,7 @@ class AgentThread:
         if order is None:
             return
         if isinstance(order, DigestOrder):
-            self._sums.digest(handle)
+            run_digest(self._ledger, self._regions, handle)
             return
         peer = self._find(order.peer_id, order.peer_epoch)
         if peer is None:
@@ -241,28 +241,17 @@ class AgentThread:
             self._busy.pop(peer, None)
 
     def _take_off(self, peer: Peer, handle: int) -> Flight | None:
-        ahead, peer.ahead = peer.ahead, None
-        if peer.waiting:
-            peer.ahead = self._sums.ahead(peer.waiting[0], peer.descriptor.sizes)
         order = self._ledger.start(handle)
         if order is None:
             return None
         assert isinstance(order, PutOrder)
         # Checked before neighbours are joined, so that no negative length hides in a sum.
-        fault = self._sums.fault_in(order, peer.descriptor.sizes)
+        fault = self._fault_in(order, peer.descriptor.sizes)
         if fault:
             self._ledger.finish_running(failed(handle, order, PlaneFault.OUT_OF_BOUNDS, fault))
             return None
-        region = self._sums.regions[order.local_stage]
-        is_summed_later = order.direction == "read" and self._sums.is_worth_a_thread(order)
-        flight = Flight(
-            handle,
-            order,
-            region,
-            peer.descriptor,
-            hashed=self._hashed and not is_summed_later,
-            ahead=ahead[1] if ahead is not None and ahead[0] == handle else None,
-        )
+        region = self._regions[order.local_stage]
+        flight = Flight(handle, order, region, peer.descriptor, hashed=self._hashed)
         self.num_orders += 1
         self.num_runs += len(flight.runs)
         if flight.runs and peer.needs_help(order.direction):
@@ -312,10 +301,7 @@ class AgentThread:
                 flight.began_s,
                 lambda: self._ledger.stop_of(flight.handle) is not None,
             )
-        if order.direction == "read" and self._sums.is_worth_a_thread(order):
-            region = self._sums.regions[order.local_stage]
-            self._sums.landed(finished, region, flight.runs)
-        elif order.direction == "read":
+        if order.direction == "read":
             self._ledger.finish_running(finished)
         elif self._ledger.park_running(finished):
             peer.parked.append((flight.handle, flight.moved_s))
@@ -383,3 +369,11 @@ class AgentThread:
             self._severance.close()
             self._mailbox.close()
             del self._agent
+
+    def _fault_in(self, order: PutOrder, sizes: Sequence[int]) -> str:
+        fault = stage_fault(order.local_stage, len(self._regions))
+        fault = fault or stage_fault(order.remote_stage, len(sizes))
+        if fault:
+            return fault
+        local_nbytes = self._regions[order.local_stage].size
+        return fault_in(order.runs, local_nbytes, sizes[order.remote_stage])

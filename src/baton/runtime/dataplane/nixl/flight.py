@@ -7,9 +7,12 @@ import xxhash
 
 from baton.runtime.dataplane.arena import Bytes
 from baton.runtime.dataplane.nixl.agent import Agent, Posted
-from baton.runtime.dataplane.nixl.summing import PIECE_NBYTES, Sum
 from baton.runtime.dataplane.plane import Finished, NixlRegion, PutOrder
 from baton.runtime.dataplane.runs import Run, coalesce, cut, local_views
+
+PIECE_NBYTES = 4096 << 10
+"""Through the host's memory a post is the copy itself and nothing else happens meanwhile; smaller
+pieces measured slower, 1.5 times a plain copy at 512 KiB against 1.0 at 4 MiB."""
 
 
 class Flight:
@@ -28,9 +31,7 @@ class Flight:
         remote: NixlRegion,
         *,
         hashed: bool,
-        ahead: Sum | None = None,
     ) -> None:
-        """`ahead` is the sum of a write that fits one piece, taken beside an earlier one."""
         self.handle = handle
         self.order = order
         self.nbytes = 0
@@ -40,9 +41,7 @@ class Flight:
         """When a piece last ended."""
         self._region = region
         self._remote = remote
-        self._state = xxhash.xxh3_64() if hashed and ahead is None else None
-        self._ahead = ahead
-        self._ahead_value = 0
+        self._state = xxhash.xxh3_64() if hashed else None
         self._pieces = deque(cut(self.runs, PIECE_NBYTES))
         self._is_summed = False
         self._under_way: tuple[list[Run], Posted] | None = None
@@ -89,7 +88,7 @@ class Flight:
             reservation_id=self.order.reservation_id,
             chunk_id=self.order.chunk_id,
             nbytes=self.nbytes,
-            checksum=int(self._state.intdigest()) if self._state else self._ahead_value,
+            checksum=int(self._state.intdigest()) if self._state is not None else 0,
             duration_us=round(1e6 * (self.moved_s - self.began_s)),
         )
 
@@ -112,8 +111,6 @@ class Flight:
             self._is_summed = True
 
     def _sum(self, piece: list[Run]) -> None:
-        if self._ahead is not None:
-            self._ahead_value = self._ahead.result()
         if self._state is not None:
             for view in local_views(self._region, piece):
                 self._state.update(view.data)

@@ -4,7 +4,6 @@ from collections import deque
 
 from baton.runtime.dataplane.nixl.flight import Flight
 from baton.runtime.dataplane.nixl.lanes import MEMORY_LANES, UNKNOWN, Operation
-from baton.runtime.dataplane.nixl.summing import Sum
 from baton.runtime.dataplane.plane import NixlRegion
 
 
@@ -17,8 +16,6 @@ class Peer:
         """Under the same kernel: bytes should go through its memory."""
         self.waiting: deque[int] = deque()
         self.flight: Flight | None = None
-        self.ahead: tuple[int, Sum] | None = None
-        """The order that follows, and its sum, which is being taken."""
         self.parked: deque[tuple[int, float]] = deque()
         """Handles of what is moved but not notified, oldest first, and when it was moved (s)."""
         self.lanes: dict[Operation, str] = {}
