@@ -14,8 +14,9 @@ from baton.integrations.vllm.info import ConnectorInfo, Member
 from baton.integrations.vllm.keys import mint_keys
 from baton.integrations.vllm.memory import LayerView
 from baton.integrations.vllm.orders import Hold, Load, StepOrders, Stream
+from baton.integrations.vllm.process import this_host
 from baton.integrations.vllm.settings import Settings, read_settings
-from baton.integrations.vllm.status import ask_status, give_up
+from baton.integrations.vllm.status import ask_handoffs, ask_status, give_up
 from baton.integrations.vllm.ticket import TicketIssuer, read_ticket
 from baton.integrations.vllm.worker_side import WorkerSide, new_epoch
 from baton.runtime.dataplane.nixl import is_installed
@@ -142,6 +143,7 @@ def require_quiet(keys, *ranks):
 
 def test_both_directions_move_the_bytes_themselves(pair):
     source, destination, keys, issuer = pair
+    began_us = time.monotonic_ns() // 1000
     ticket = read_ticket(mint(issuer, source, destination, Direction.PULL, "r1"), keys.verifier())
     source.step(hold(ticket))
     destination.step(load(ticket))
@@ -160,6 +162,22 @@ def test_both_directions_move_the_bytes_themselves(pair):
     assert (destination.cache[:, [1, 6, 7]] == source.cache[:, [9, 10, 0]]).all()
     assert destination.side.take_failed_blocks() == set()
     require_quiet(keys, source, destination)
+    require_records(keys, destination, began_us)
+
+
+def require_records(keys, destination, began_us):
+    """Both loads are told of, step after step on this host's own clock."""
+    endpoint = destination.info.member.endpoints[0]
+    said = ask_handoffs(endpoint, keys, ("r1.1", "r2.1", "unknown.1"))
+    assert said.host == this_host() and [one.fence.request_id for one in said.records] == [
+        "r1",
+        "r2",
+    ]
+    for one in said.records:
+        steps = [began_us, one.asked_us, one.reserved_us, one.first_byte_us, one.all_visible_us]
+        steps += [one.validated_us, one.ended_us, said.now_us, time.monotonic_ns() // 1000]
+        assert steps == sorted(steps) and not one.reason
+        assert one.logical_nbytes * 96 == 70 * one.arrived_nbytes > 0
 
 
 def test_a_source_that_ended_fails_loads_and_a_gateway_can_give_up(pair):

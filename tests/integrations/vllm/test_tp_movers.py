@@ -15,10 +15,11 @@ from baton.integrations.vllm.keys import mint_keys
 from baton.integrations.vllm.memory import LayerView
 from baton.integrations.vllm.orders import Hold, Load, StepOrders, Stream
 from baton.integrations.vllm.settings import Settings
-from baton.integrations.vllm.status import ask_status
+from baton.integrations.vllm.status import ask_handoffs, ask_status
 from baton.integrations.vllm.ticket import TicketIssuer, read_ticket
 from baton.integrations.vllm.worker_side import WorkerSide
 from baton.runtime.dataplane.nixl import is_installed
+from baton.runtime.vllm.handoff_word import fold_word, told_of
 from tests.integrations.vllm.members import fence
 from tests.integrations.vllm.servers import NUM_LAYERS, TOKENS, cache_of, head_of, rank_info
 from tests.integrations.vllm.test_mover import free_port
@@ -148,6 +149,16 @@ def require_quiet(keys, *servers):
             assert (status.held_blocks, status.loading_blocks, status.open_holds) == (0, 0, 0)
 
 
+def require_told(keys, target, ticket):
+    """Every leg of every rank has a record, and together they are one publication."""
+    endpoints = target.infos[0].member.endpoints
+    said = [ask_handoffs(endpoint, keys, (ticket.transfer_id,)) for endpoint in endpoints]
+    word = fold_word(ticket.fence, [told_of(one, 0, 0) for one in said], 0)
+    assert [mark.name for mark in word.marks][-3:] == ["all_visible", "validated", "published"]
+    assert word.marks[-1].data["num_legs"] == sum(len(one.records) for one in said)
+    assert word.marks[-1].at_us == max(leg.ended_us for one in said for leg in one.records)
+
+
 @pytest.mark.parametrize(("source_tp", "destination_tp", "heads"), SIZES)
 def test_both_directions_move_every_head_to_its_ranks(tmp_path, source_tp, destination_tp, heads):
     with open_servers(tmp_path, source_tp, destination_tp, heads) as (source, target, keys, issuer):
@@ -176,6 +187,7 @@ def test_both_directions_move_every_head_to_its_ranks(tmp_path, source_tp, desti
         for cache, heads_here in zip(target.caches, target.heads, strict=True):
             assert (cache == expected[:, :, heads_here]).all()
         require_quiet(keys, source, target)
+        require_told(keys, target, ticket)
 
 
 def test_a_server_of_several_ranks_that_ended_fails_the_load_on_every_rank(tmp_path):
