@@ -125,6 +125,13 @@ def test_what_is_not_baton_is_named(status, body):
                 ask(url)
 
 
+def test_what_a_baton_does_not_have_is_said_without_advice_on_its_address():
+    body = b'{"error": {"message": "worker \'x\' is not up", "code": "cannot_drain"}}'
+    with another_server(404, body) as url, pytest.raises(BatonError) as raised:
+        fetch_cache(url)
+    assert str(raised.value) == "worker 'x' is not up"
+
+
 def test_a_refusal_is_said_in_the_servers_words():
     body = b'{"error": {"message": "gateway.allow_cache_clear is false; serve with it"}}'
     with another_server(403, body) as url, pytest.raises(BatonError) as raised:

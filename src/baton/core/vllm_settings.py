@@ -10,6 +10,7 @@ from baton.errors import ConfigError
 
 _URL = re.compile(r"https?://[^\s/,]+(:\d+)?/?")
 _ENDPOINT = re.compile(r"(tcp://[^\s,]+:\d+|ipc://[^\s,]+)")
+_PORT = re.compile(r"://[^/]*:(\d+)/?$")
 _FORM = "write URL[,events=tcp://HOST:PORT[,replay=tcp://HOST:PORT]][,control=tcp://HOST:PORT]"
 
 
@@ -97,15 +98,23 @@ def _address(role: Role, text: str, knob: str) -> ServerAddress:
     url, *options = [part.strip() for part in text.split(",")]
     if not _URL.fullmatch(url):
         raise ConfigError(f"{knob}: {text!r} is not the base URL of a server; {_FORM}")
+    _check_port(url, text, knob)
     named: dict[str, str] = {}
     for option in options:
         name, _, value = option.partition("=")
         if name not in ("events", "replay", "control") or not _ENDPOINT.fullmatch(value):
             raise ConfigError(f"{knob}: {option!r} of {text!r} is not understood; {_FORM}")
+        _check_port(value, text, knob)
         named[name] = value
     if "replay" in named and "events" not in named:
         raise ConfigError(f"{knob}: {text!r} replays events that nobody reads; {_FORM}")
     return ServerAddress(role=role, url=url.rstrip("/"), **named)
+
+
+def _check_port(endpoint: str, text: str, knob: str) -> None:
+    found = _PORT.search(endpoint)
+    if found and not (len(found[1]) <= 5 and 1 <= int(found[1]) <= 65535):
+        raise ConfigError(f"{knob}: {text!r} has port {found[1]}; use 1 to 65535")
 
 
 def check_vllm(settings: VllmSettings, is_engine: bool) -> None:

@@ -13,6 +13,8 @@ from baton.errors import BatonError, ConfigError
 _TIMEOUT_S = 10.0
 _EXAMPLE = "http://127.0.0.1:8000"
 _MAX_NBYTES = 64 << 20
+_UNKNOWN_PATH = "unknown_path"
+"""A server that knows the question names in another code what it lacks."""
 
 T = TypeVar("T")
 
@@ -23,6 +25,7 @@ class NothingThere(ConfigError):
 
 class _Refusal(msgspec.Struct, frozen=True):
     message: str
+    code: str | int | None = None
 
 
 class _Refused(msgspec.Struct, frozen=True):
@@ -101,9 +104,11 @@ def _refusal(url: str, path: str, error: urllib.error.HTTPError) -> BatonError:
     with error:
         data = error.read(_MAX_NBYTES)
     try:
-        text = msgspec.json.decode(data, type=_Refused).error.message
+        refused = msgspec.json.decode(data, type=_Refused).error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _not_baton(url, f"{path} answers {error.code}")
-    if error.code == 404:
-        return NothingThere(str(_not_baton(url, f"{path} answers 404: {text}")))
-    return BatonError(f"{url} refuses {path}: {text}")
+    if error.code != 404:
+        return BatonError(f"{url} refuses {path}: {refused.message}")
+    if isinstance(refused.code, str) and refused.code != _UNKNOWN_PATH:
+        return NothingThere(refused.message)
+    return NothingThere(str(_not_baton(url, f"{path} answers 404: {refused.message}")))

@@ -1,11 +1,15 @@
 """The gateway in front of vLLM servers: bodies of both legs, answers, usage, modes."""
 
 import json
+import re
 
 import pytest
 from tests.runtime.vllm.faulty_vllm import REUSED, expected_text
 from tests.runtime.vllm.front import BODY, ask, get, pair
 
+from baton.config import load_config
+from baton.errors import BatonError
+from baton.runtime.vllm import serve
 from baton.runtime.vllm.bodies import PROMPT_FIELDS
 
 
@@ -136,3 +140,22 @@ async def test_tenants_never_share_a_prefix():
         salts = [sent["cache_salt"] for _, sent, _ in prefill.requests]
         assert len(set(salts)) == 2 and all(salt.endswith("s") for salt in salts)
         assert salts == [sent["cache_salt"] for _, sent, _ in decode.requests]
+
+
+async def test_who_waits_for_servers_hears_of_all_of_them(monkeypatch, capsys):
+    monkeypatch.setattr(serve, "_FIRST_WORD_S", 0.1)
+    config = load_config(
+        None,
+        [
+            "cluster.engine=vllm",
+            "gateway.port=0",
+            'vllm.prefill_urls=["http://127.0.0.1:1"]',
+            'vllm.decode_urls=["http://127.0.0.1:2"]',
+        ],
+    )
+    both = r"prefill-0 at http://127.0.0.1:1: it refuses .*decode-0 at http://127.0.0.1:2: it"
+    async with serve.open_vllm_front(config) as front:
+        with pytest.raises(BatonError, match="not ready after 0 s: " + both):
+            await serve.wait_complete(front, 0.4)
+    said = [one for one in capsys.readouterr().err.splitlines() if "gateway: waits" in one]
+    assert len(said) == 1 and re.search(both, said[0])

@@ -132,6 +132,8 @@ async def test_a_python_without_vllm_is_refused():
     ("override", "text"),
     [
         ('vllm.prefill_urls=["127.0.0.1:1"]', "is not the base URL of a server"),
+        ('vllm.mixed_urls=["http://h:99999"]', "has port 99999; use 1 to 65535"),
+        ('vllm.mixed_urls=["http://h:1,control=tcp://h:0"]', "has port 0; use 1 to 65535"),
         ('vllm.prefill_urls=["http://h:1"]', r"vllm\.decode_urls: none; name at least one"),
         ('vllm.prefill_urls=["http://h:1,event=tcp://h:2"]', "is not understood"),
         ('vllm.mixed_urls=["http://h:1","http://h:1/"]', "is named 2 times"),

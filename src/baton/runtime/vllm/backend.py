@@ -84,9 +84,9 @@ class VllmBackend:
 
     def incomplete(self) -> str:
         """What is missing until everything works as it was asked for; "" when nothing is."""
-        for server in self.servers:
-            if not server.is_up:
-                return f"{server.server_id} at {server.url}: {server.why_down}"
+        down = [f"{s.server_id} at {s.url}: {s.why_down}" for s in self.servers if not s.is_up]
+        if down:
+            return "; ".join(down)
         has_pairs = any(server.role is Role.PREFILL for server in self.servers)
         if not has_pairs or self.can_split():
             return ""

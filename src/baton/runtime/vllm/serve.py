@@ -23,12 +23,15 @@ from baton.runtime.cores import check_cores
 from baton.runtime.deployment_record import check_manifest
 from baton.runtime.gateway.server import serve_app
 from baton.runtime.model_preparation import prepare_model
+from baton.runtime.notice import notice
 from baton.runtime.vllm.app import VllmGatewayApp
 from baton.runtime.vllm.backend import VllmBackend
 from baton.runtime.vllm.monitor import Monitor
 from baton.runtime.vllm.processes import ServerProcesses, check_python
 
 _POLL_S = 0.05
+_FIRST_WORD_S, _NEXT_WORD_S = 3.0, 30.0
+"""Whoever waits for servers hears after so long what for, and then so seldom."""
 OUR_MODELS = ("smollm2", "tiny")
 """Names that only Baton knows; every other one is vLLM's to resolve."""
 
@@ -224,6 +227,7 @@ async def wait_complete(
     is_checked = manifest is None
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
+    word_s = loop.time() + _FIRST_WORD_S
     while True:
         missing = front.backend.incomplete()
         record = front.backend.manifest.record
@@ -235,6 +239,10 @@ async def wait_complete(
         _raise_failure(front)
         if loop.time() > deadline_s:
             raise BatonError(f"not ready after {timeout_s:.0f} s: {missing}")
+        if loop.time() > word_s:
+            word_s = loop.time() + _NEXT_WORD_S
+            left_s = deadline_s - loop.time()
+            notice("gateway", f"waits up to {left_s:.0f} s more; not ready: {missing}")
         await asyncio.sleep(_POLL_S)
 
 
