@@ -70,6 +70,8 @@ class FaultyVllm:
         return web.json_response({"data": [card]})
 
     async def version(self, request):
+        if not self.release:
+            return web.Response(text="<html>a proxy's page</html>")
         return web.json_response({"version": self.release})
 
     async def tokenize(self, request):

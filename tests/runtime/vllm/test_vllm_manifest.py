@@ -76,7 +76,9 @@ async def test_a_later_life_that_differs_is_not_admitted_and_the_one_from_before
         assert 'vllm is "0.33.1" and must be "0.32.0"' in server.why_down
         assert "cache_abi.block_size is 16 and must be 32" in server.why_down
         assert not server.is_up and server.epoch == 1
-        changed.release, changed.block_size = "0.32.0", 32
+        changed.release, changed.block_size = "", 32  # its page cannot be read
+        await until(lambda: f'vllm is "{UNKNOWN}" and must be "0.32.0"' in server.why_down)
+        changed.release = "0.32.0"
         await until(lambda: server.is_up)
         after = (await get(front, "/version")).json["deployment"]
         assert after["digest"] == before["digest"]

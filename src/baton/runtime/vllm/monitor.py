@@ -7,7 +7,6 @@ import asyncio
 import time
 
 import aiohttp
-import msgspec
 
 from baton.core.ids import Role
 from baton.errors import BatonError
@@ -15,7 +14,7 @@ from baton.runtime.notice import notice
 from baton.runtime.vllm.backend import VllmBackend
 from baton.runtime.vllm.event_reader import EventReader
 from baton.runtime.vllm.probe import probe_pair
-from baton.runtime.vllm.scrape import read_cache_config, read_load, read_models
+from baton.runtime.vllm.scrape import read_cache_config, read_load, read_models, read_version
 from baton.runtime.vllm.servers import SAME_LIFE_S, Server
 
 _RETRY_FAILED_PAIRS_S = 15.0
@@ -130,8 +129,7 @@ class Monitor:
         server.max_model_len = first.max_model_len
         status, body = await client.get(f"{server.url}/version", limit_s)
         # What an earlier life was is no answer of this one.
-        known = msgspec.json.decode(body) if status == 200 else {}
-        server.version = str(known.get("version", ""))
+        server.version = read_version(body) if status == 200 else ""
 
     async def _probe_pairs(self) -> None:
         """Let each new pair hand a small prompt over before requests depend on it."""

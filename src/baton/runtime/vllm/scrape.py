@@ -73,6 +73,18 @@ def read_models(body: bytes) -> list[ModelCard]:
         return []
 
 
+class _Version(msgspec.Struct, frozen=True):
+    version: str = ""
+
+
+def read_version(body: bytes) -> str:
+    """The release of a server; "" for anything that does not name one."""
+    try:
+        return msgspec.json.decode(body, type=_Version).version
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+
+
 def _number(text: str) -> float:
     try:
         value = float(text)
