@@ -16,6 +16,7 @@ from baton.core.deployment_manifest import DeploymentManifest
 from baton.core.ids import Role
 from baton.core.snapshot import WorkerInfo
 from baton.errors import ConfigError
+from baton.runtime import versions
 from baton.runtime.deployment_record import RecordKeeper, check_manifest, load_manifest
 from baton.runtime.serve import serve
 
@@ -54,6 +55,17 @@ def test_the_manifest_is_frozen_once_every_worker_has_joined_and_the_receipt_mov
     assert (lost.digest, lost.manifest) == (first.digest, first.manifest)
     assert (lost.receipt.route_epoch, lost.receipt.worker_epochs) == (5, {"prefill-0": 1})
     assert lost.receipt.manifest_digest == first.digest
+
+
+def test_only_what_carries_this_deployment_is_named_whatever_else_is_installed(monkeypatch):
+    monkeypatch.setattr(versions, "_version", lambda name: "1.0")
+    assert {"nixl-cu12", "msgspec"} <= set(manifest().versions) and "ray" not in manifest().versions
+    local = load_config(None, ['transfer.data_plane="shm"'])
+    record = RecordKeeper(local).record(workers(), 1)
+    assert record is not None and not {"nixl-cu12", "ray"} & set(record.manifest.versions)
+    over_ray = load_config(None, ['transfer.data_plane="shm"', 'cluster.launcher="ray"'])
+    record = RecordKeeper(over_ray).record(workers(), 1)
+    assert record is not None and record.manifest.versions["ray"] == "1.0"
 
 
 def test_addresses_and_lives_are_not_of_the_manifest():

@@ -7,9 +7,13 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
+from tests.nodes.joining import info
 
 from baton.config import load_config
+from baton.nodes.fleet import Fleet
+from baton.runtime import supervisor as supervising
 from baton.runtime.channel import ControlChannel, ipc_endpoint
+from baton.runtime.dataplane.segments import SHM_DIR
 from baton.runtime.issuer_key import mint_signer, published
 from baton.runtime.launch import LifeLost, LocalLauncher
 from baton.runtime.lines import LINE_NBYTES_MAX, read_lines
@@ -226,3 +230,57 @@ async def test_a_worker_that_is_removed_while_it_may_not_start_never_starts(supe
     count = starts.read_text()
     await asyncio.sleep(1.2)
     assert starts.read_text() == count and lost.empty()
+
+
+SEGMENT = f"""
+( while kill -0 $$; do sleep 0.05; done; sleep 0.3 ) >/dev/null 2>&1 <&- &
+start=$(cut -d' ' -f22 /proc/$!/stat)
+: > {SHM_DIR}/baton-$!-$start-$(stat -L -c %i /proc/self/ns/pid)-stage-{"f" * 32}
+{READY}
+exec sleep 60
+"""
+"""A worker that does not stop, and a stage process of it that ends a little after it."""
+
+
+async def test_what_a_killed_worker_leaves_is_swept_on_the_last_stop(
+    supervise, monkeypatch, capsys
+):
+    monkeypatch.setattr(supervising, "_STOP_TIMEOUT_S", 0.3)
+    supervisor = supervise(SEGMENT, lambda *_: None)
+    del supervisor.workers[1:]
+    supervisor.start()
+    own = f"baton-*-stage-{'f' * 32}"
+    async with asyncio.timeout(SECONDS):
+        while not list(SHM_DIR.glob(own)):
+            await asyncio.sleep(0.02)
+        while supervisor.workers[0].report.stage != "ready":
+            await asyncio.sleep(0.02)
+        await supervisor.stop()
+    assert list(SHM_DIR.glob(own)) == []
+    assert "did not stop within 0.3 s and is killed" in capsys.readouterr().err
+
+
+async def test_a_kill_by_baton_says_why_and_does_not_read_like_one_of_the_kernel(supervise, capsys):
+    lost = asyncio.Queue[int]()
+    supervisor = supervise(
+        f"{READY}; exec sleep 60", lambda _, epoch, ended: lost.put_nowait(epoch)
+    )
+    del supervisor.workers[1:]
+    supervisor.start()
+    first = supervisor.workers[0]
+    fleet = Fleet(timeout_us=5_000_000, batch_timeout_us=9_000_000)
+    fleet.join(info(first.worker_id), 0)
+    assert fleet.unresponsive(10_000_000) == {}
+    async with asyncio.timeout(SECONDS):
+        while first.report.stage != "ready":
+            await asyncio.sleep(0.02)
+        for worker_id, reason in fleet.unresponsive(10_000_001).items():
+            supervisor.kill(worker_id, reason)
+        assert await lost.get() == 1
+        while first.epoch == 1:
+            await asyncio.sleep(0.02)
+    assert (
+        f"{first.worker_id}: epoch 1 was silent for more than 10 s (2 x router.worker_timeout_ms) "
+        "and was killed by Baton; it restarts as epoch 2"
+    ) in capsys.readouterr().err
+    assert first.killed_for == ""

@@ -233,17 +233,25 @@ class Fleet:
             return None
         return view
 
-    def unresponsive(self, now_us: int) -> list[str]:
-        """Workers that live and cannot serve: silent for long, or their engine does not return.
+    def unresponsive(self, now_us: int) -> dict[str, str]:
+        """Workers that live and cannot serve, and why: silent, or their engine does not return.
 
         Only their end makes what they hold safe to reclaim.
         """
-        return [
-            view.info.worker_id
-            for view in self
-            if now_us - view.last_seen_us > 2 * self._timeout_us
-            or (view.snapshot is not None and view.snapshot.batch_us > self._batch_timeout_us)
-        ]
+        found = {}
+        for view in self:
+            batch_us = view.snapshot.batch_us if view.snapshot is not None else 0
+            if now_us - view.last_seen_us > 2 * self._timeout_us:
+                found[view.info.worker_id] = (
+                    f"was silent for more than {2 * self._timeout_us / 1e6:g} s "
+                    "(2 x router.worker_timeout_ms)"
+                )
+            elif batch_us > self._batch_timeout_us:
+                found[view.info.worker_id] = (
+                    f"computed one batch for more than {self._batch_timeout_us / 1e6:g} s "
+                    "(router.batch_timeout_ms)"
+                )
+        return found
 
     def routable(self, now_us: int) -> list[WorkerLoad]:
         """Workers whose heartbeat is fresh and that will not be removed."""

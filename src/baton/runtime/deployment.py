@@ -18,6 +18,7 @@ from baton.runtime.model_preparation import Progress, prepare_model
 from baton.runtime.notice import notice
 from baton.runtime.router_host import RouterHost
 from baton.runtime.supervisor import Supervisor
+from baton.runtime.trace_log import make_trace_dir
 
 _WATCH_S = 0.5
 _DRAIN_POLL_S = 0.1
@@ -85,9 +86,9 @@ class Deployment:
         A spared worker may be silent; this is for those who look what follows from it.
         """
         while not self.failure:
-            for worker_id in self.router.silent_workers():
+            for worker_id, reason in self.router.silent_workers().items():
                 if not is_spared(worker_id):
-                    self.supervisor.kill(worker_id)
+                    self.supervisor.kill(worker_id, reason)
             await asyncio.sleep(_WATCH_S)
         raise BatonError(self.failure)
 
@@ -114,7 +115,7 @@ async def deploy(
         raise_descriptor_limit()
         model_path = await prepare_model(config.model.name, progress)
         if trace_dir is not None:
-            trace_dir.mkdir(parents=True, exist_ok=True)
+            make_trace_dir(trace_dir)
         _sweep_runtime_dirs()
         runtime_dir = Path(tempfile.mkdtemp(prefix=f"{_RUNTIME_PREFIX}{os.getpid()}-"))
         router = RouterHost(

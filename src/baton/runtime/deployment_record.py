@@ -24,7 +24,7 @@ from baton.core.snapshot import WorkerInfo
 from baton.core.vllm_manifest import VllmManifest, VllmRecord
 from baton.errors import ConfigError
 from baton.policy.fallback import Fallback
-from baton.runtime.versions import CARRYING, versions_of
+from baton.runtime.versions import carrying, versions_of
 
 _BACKENDS = {"shm": "shm", "nixl": "nixl/UCX"}
 _MAX_FILE_NBYTES = 1 << 20
@@ -156,7 +156,7 @@ def _manifest(config: BatonConfig, infos: list[WorkerInfo]) -> DeploymentManifes
         versions={
             "python": platform.python_version(),
             **dict(infos[0].versions),
-            **versions_of(CARRYING),
+            **versions_of(carrying(config)),
         },
     )
 

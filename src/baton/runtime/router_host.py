@@ -242,8 +242,8 @@ class RouterHost:
         """Take back every transfer that is under way; the requests start again on new routes."""
         self._feed(events.RoutesRevoked(reason=reason))
 
-    def silent_workers(self) -> list[str]:
-        """Workers that are alive as processes and do not answer, or whose engine does not."""
+    def silent_workers(self) -> dict[str, str]:
+        """Workers that are alive as processes and do not answer, or whose engine does not: why."""
         return self._node.fleet.unresponsive(now_us())
 
     def _on_receiving_ended(self, receiving: "asyncio.Task[None]") -> None:

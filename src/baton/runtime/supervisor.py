@@ -22,6 +22,9 @@ from baton.runtime.router_door import RouterDoor
 from baton.runtime.spec import WorkerReport, WorkerSpec
 
 _STOP_TIMEOUT_S = 10.0
+_SWEEP_FOR_S = 1.0
+"""How long after a kill its stage processes may take to end: the kernel kills them in turn."""
+_SWEEP_PAUSE_S = 0.1
 _NO_PROCESS = -1
 """Exit code of a process that could not be started."""
 _UNFIT = 2
@@ -60,6 +63,8 @@ class ManagedWorker:
         """What the current life reported last: an error, or the stage of its start."""
         self.leaving = False
         """It is not started again."""
+        self.killed_for = ""
+        """Why Baton killed the current life; "" where it did not."""
         self.lost: Life | None = None
         """The current life, where its end was not seen."""
         self.ready_s = 0.0
@@ -131,13 +136,25 @@ class Supervisor:
                 worker.life.stop()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_STOP_TIMEOUT_S)
-            for worker in self.workers if late else []:
-                self._kill(worker)
             if late:
-                _, late = await asyncio.wait(late, timeout=_STOP_TIMEOUT_S)
-            for task in late:
-                task.cancel()
+                await self._end_late(late)
         self._launcher.sweep()
+
+    async def _end_late(self, late: "set[asyncio.Task[None]]") -> None:
+        """Kill who did not stop in time, and see to it that nothing of them stays."""
+        for worker in self.workers:
+            if worker.life is not None:
+                text = f"did not stop within {_STOP_TIMEOUT_S:g} s and is killed"
+                notice(worker.worker_id, text)
+                self._kill(worker)
+        _, left = await asyncio.wait(late, timeout=_STOP_TIMEOUT_S)
+        for task in left:
+            notice(task.get_name(), "has not ended after it was killed; it is left to the kernel")
+            task.cancel()
+        until_s = time.monotonic() + _SWEEP_FOR_S
+        while time.monotonic() < until_s:  # nobody comes after the last stop
+            self._launcher.sweep()
+            await asyncio.sleep(_SWEEP_PAUSE_S)
 
     def role_of(self, worker_id: str) -> Role | None:
         """Of a worker that is kept alive, be it up or not; None for another one."""
@@ -169,10 +186,14 @@ class Supervisor:
         if worker in self.workers:
             self.workers.remove(worker)
 
-    def kill(self, worker_id: str) -> None:
-        """End a worker that no longer answers; its death makes its state safe to reclaim."""
+    def kill(self, worker_id: str, reason: str = "") -> None:
+        """End a worker that no longer answers; its death makes its state safe to reclaim.
+
+        `reason` says what it did ("was silent for ..."), for the operator.
+        """
         for worker in self.workers:
-            if worker.worker_id == worker_id:
+            if worker.worker_id == worker_id and worker.life is not None:
+                worker.killed_for = reason
                 self._kill(worker)
 
     def _kill(self, worker: ManagedWorker) -> None:
@@ -183,7 +204,7 @@ class Supervisor:
         while not self._stopping:
             worker.epoch += 1
             worker.ready_s = 0.0
-            worker.said = ""
+            worker.said = worker.killed_for = ""
             code = await self._run(worker)
             if self._stopping:
                 return
@@ -207,14 +228,15 @@ class Supervisor:
                 return
             notice(
                 worker.worker_id,
-                f"epoch {worker.epoch} {_ended(code)}; it restarts as epoch {worker.epoch + 1}",
+                f"epoch {worker.epoch} {_ended(worker, code)}; "
+                f"it restarts as epoch {worker.epoch + 1}",
             )
             worker.restarts += 1
             if worker.restarts > self._config.cluster.max_restarts:
-                text = f"{worker.worker_id} died {worker.restarts} times; the last {_ended(code)}"
-                self._fail(text)
+                end = _ended(worker, code)
+                self._fail(f"{worker.worker_id} died {worker.restarts} times; the last {end}")
                 return
-            worker.report = WorkerReport(stage=f"restarts: {_ended(code)}")
+            worker.report = WorkerReport(stage=f"restarts: {_ended(worker, code)}")
             steady = worker.ready_s and time.monotonic() - worker.ready_s >= _STEADY_S
             worker.quick_deaths = 1 if steady else worker.quick_deaths + 1
             await asyncio.sleep(_BACKOFF_S[min(worker.quick_deaths, len(_BACKOFF_S)) - 1])
@@ -313,8 +335,10 @@ class Supervisor:
         )
 
 
-def _ended(code: int) -> str:
-    """How a life ended, in words."""
+def _ended(worker: ManagedWorker, code: int) -> str:
+    """How its life ended, in words: what Baton killed does not read like an end of its own."""
+    if worker.killed_for:
+        return f"{worker.killed_for} and was killed by Baton"
     if code == _LOST:
         return "was lost with its node or its keeper"
     return "could not be started" if code == _NO_PROCESS else f"ended with exit {code}"
@@ -326,7 +350,10 @@ def _vain(worker: ManagedWorker, code: int) -> str:
     if code == _LOST:
         end = "the loss of its node or its keeper"
     said = f"it said last: {worker.said}" if worker.said else "it said nothing"
-    hint = "; the kernel may have run out of memory" if -code == signal.SIGKILL else ""
+    is_killed = -code == signal.SIGKILL and not worker.killed_for
+    if worker.killed_for:
+        end = f"its kill by Baton, as it {worker.killed_for}"
+    hint = "; the kernel may have run out of memory" if is_killed else ""
     return (
         f"{worker.worker_id} ended {worker.vain_starts} times without ever having been ready, the "
         f"last time with {end}; {said}{hint}. What it wrote is above on standard error"

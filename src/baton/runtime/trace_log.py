@@ -19,6 +19,17 @@ _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 """Reasons not to open a file that are no mistake of whoever named it."""
 
 
+def make_trace_dir(path: Path) -> None:
+    """The folder of `--trace-dir`, made if need be. Raises ConfigError where there can be none."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "it is no folder" if path.exists() else error.strerror
+        raise ConfigError(
+            f"--trace-dir {path}: {reason}; name a folder, or where one can be made and written"
+        ) from error
+
+
 def _host() -> str:
     """What tells one running system from another: monotonic clocks begin at its boot."""
     try:

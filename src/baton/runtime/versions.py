@@ -4,10 +4,23 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
+from baton.config import BatonConfig
+
 COMPUTING = ("torch", "transformers", "numpy", "numba")
 """Another release of one of these may compute other bits."""
-CARRYING = ("kvbaton", "msgspec", "pyzmq", "xxhash", "nixl-cu12", "ray")
-"""What carries messages and bytes; the schema digest refuses what cannot understand each other."""
+CARRYING = ("kvbaton", "msgspec", "pyzmq", "xxhash")
+"""What carries the messages of every deployment."""
+_OF_PLANES = {"nixl": ("nixl-cu12",)}
+
+
+def carrying(config: BatonConfig) -> tuple[str, ...]:
+    """What carries messages and bytes of this deployment; what only lies beside it is not named.
+
+    The schema digest refuses what cannot understand each other.
+    """
+    of_plane = _OF_PLANES.get(config.transfer.data_plane, ())
+    of_cluster = () if config.cluster.launcher == "local" else ("ray",)
+    return (*CARRYING, *of_plane, *of_cluster)
 
 
 @cache

@@ -8,7 +8,7 @@ from baton.core.messages import Traced, TraceMark
 from baton.nodes.context import ROUTER
 from baton.runtime.clock import now_us
 from baton.runtime.live_telemetry import LiveTelemetry
-from baton.runtime.trace_log import TraceLog
+from baton.runtime.trace_log import TraceLog, make_trace_dir
 from baton.telemetry.trace.vocabulary import TOLD
 
 
@@ -18,7 +18,7 @@ class Tracer:
     def __init__(self, config: BatonConfig, trace_dir: Path | None = None) -> None:
         """Raises ConfigError for a folder or an endpoint that cannot be used."""
         if trace_dir is not None:
-            trace_dir.mkdir(parents=True, exist_ok=True)
+            make_trace_dir(trace_dir)
         self.live = LiveTelemetry(config)
         self.log = TraceLog(ROUTER, str(trace_dir / "router.jsonl") if trace_dir else "")
         self.log.started()
