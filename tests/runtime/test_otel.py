@@ -1,5 +1,6 @@
 """Spans reach a collector by OTLP, and what it wrote down gives the same report."""
 
+import asyncio
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -83,13 +84,33 @@ def test_spans_of_one_request_arrive_under_one_trace_with_their_parents(collecto
     assert [event.name for event in router.events] == ["arrived", "ended"]
 
 
-def test_a_collector_that_is_down_costs_nothing_but_spans():
-    export = SpanExport("http://127.0.0.1:9", "tiny")
-    assert export is not None
-    live = LiveTelemetry(load_config(None, []))
-    live.record(Trace(name="arrived", request_id="r", data={"num_tokens": 3}), 10)
+def a_failed_request(live):
+    at_us = live._now_us()
+    live.record(Trace(name="arrived", request_id="r", data={"num_tokens": 3}), at_us)
+    live.record(Trace(name="ended", request_id="r", data={"state": "FAILED"}), at_us + 900)
+
+
+async def test_the_spans_of_the_last_request_leave_though_nothing_follows(collector):
+    url, kept = collector
+    live = LiveTelemetry(load_config(None, [f'telemetry.otlp_endpoint="{url}"']))
+    a_failed_request(live)
+    async with asyncio.timeout(2.5):
+        while not kept:
+            await asyncio.sleep(0.05)
+    assert b'baton_otlp_spans_total{outcome="exported"} 2' in live.metrics.render()
     live.close()
-    assert live.history.num_open == 1
+
+
+def test_a_collector_that_is_down_costs_its_spans_which_are_counted_and_said_once(capfd):
+    live = LiveTelemetry(load_config(None, ['telemetry.otlp_endpoint="http://127.0.0.1:9"']))
+    a_failed_request(live)
+    live.close()
+    page = live.metrics.render().decode()
+    assert 'baton_otlp_spans_total{outcome="lost"} 2.0' in page
+    assert 'baton_otlp_spans_total{outcome="exported"} 0.0' in page
+    said = capfd.readouterr().err
+    assert said.count("telemetry.otlp_endpoint http://127.0.0.1:9 takes no spans") == 1
+    assert len(said.splitlines()) == 1, "no lines of the SDK"
 
 
 @pytest.mark.parametrize(

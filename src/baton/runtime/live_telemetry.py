@@ -1,5 +1,7 @@
 """The gateway's side of live traces: one stream of events, folded into history and metrics."""
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ from baton.telemetry.trace.event import TraceEvent
 if TYPE_CHECKING:
     from baton.runtime.otel import SpanExport
 
+_SETTLE_S = SETTLE_US / 1e6 + 0.05
 _SAME_HOST_US = 60_000_000
 """Clocks that differ by less are taken for one: another host was started at another time."""
 
@@ -35,6 +38,9 @@ class LiveTelemetry:
         )
         self._offsets_us: dict[tuple[str, int], int] = {}
         self._export = _open_export(config)
+        self._timer: asyncio.TimerHandle | None = None
+        if self._export is not None:
+            self.metrics.span_counts = self._export.counts
 
     def _told(self, recent: Recent) -> None:
         self.metrics.tell(recent.story)
@@ -43,6 +49,8 @@ class LiveTelemetry:
 
     def close(self) -> None:
         """Tell of everybody who has ended, and send the last spans."""
+        if self._timer is not None:
+            self._timer.cancel()
         self.history.settle(self._now_us() + SETTLE_US)
         if self._export is not None:
             self._export.close()
@@ -88,6 +96,19 @@ class LiveTelemetry:
         self.metrics.take(event)
         self.history.take(event, self._now_us())
         self.history.settle(self._now_us())
+        if self._export is not None and self._timer is None and event.name == "ended":
+            self._settle_later()
+
+    def _settle_later(self) -> None:
+        """Spans of the last request leave though nothing comes after it and nobody looks."""
+        with contextlib.suppress(RuntimeError):  # no loop runs: who records settles, too
+            self._timer = asyncio.get_running_loop().call_later(_SETTLE_S, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self.history.settle(self._now_us())
+        if self.history.num_ended:
+            self._settle_later()
 
     def settled(self) -> "LiveTelemetry":
         """The same, with everybody told who has ended long enough ago."""

@@ -92,6 +92,11 @@ class TraceHistory:
         """Requests and copies that were not told yet."""
         return len(self._open)
 
+    @property
+    def num_ended(self) -> int:
+        """Requests and copies that have ended and wait for their last events."""
+        return len(self._ended)
+
     def last(self, num: int) -> list[Story]:
         """The stories of the last requests, the newest first."""
         newest = reversed(self._told.values())

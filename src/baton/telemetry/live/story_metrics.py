@@ -1,6 +1,7 @@
 """Counts and histograms of stories: phases, exposed stall, attainment, decisions, ends."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TypeVar
 
 from baton.telemetry.families import TextHistogram, write_family
@@ -40,6 +41,8 @@ class StoryMetrics:
         self._bound: Counter[str] = Counter()
         self._ends: Counter[str] = Counter()
         self.drain = DrainClock()
+        self.span_counts: Callable[[], dict[str, int]] | None = None
+        """Spans that left by OTLP, by outcome; None without an endpoint."""
 
     # -- count ---------------------------------------------------------------------------------
 
@@ -111,6 +114,7 @@ class StoryMetrics:
         self._write_durations(lines)
         self._write_attainment(lines)
         self._write_outcomes(lines)
+        self._write_spans(lines)
         return ("\n".join(lines) + "\n").encode()
 
     def _write_durations(self, lines: list[str]) -> None:
@@ -165,6 +169,12 @@ class StoryMetrics:
              drain.rollback_us / 1e6),
         ):  # fmt: skip
             write_family(lines, f"baton_{name}", kind, text, [({}, float(value))])
+
+    def _write_spans(self, lines: list[str]) -> None:
+        counts = self.span_counts() if self.span_counts is not None else {}
+        ones = [({"outcome": key}, float(num)) for key, num in counts.items()]
+        text = "Spans that the collector took, and that were lost."
+        write_family(lines, "baton_otlp_spans_total", "counter", text, ones)
 
 
 def _count(counter: Counter[Key], key: Key, other: Key) -> None:
