@@ -37,6 +37,8 @@ class LiveTelemetry:
             tpot_slo_us=config.router.tpot_slo_ms * 1000,
         )
         self._offsets_us: dict[tuple[str, int], int] = {}
+        self._heard_us: dict[str, int] = {}
+        """Up to when each worker has told what it traced."""
         self._export = _open_export(config)
         self._timer: asyncio.TimerHandle | None = None
         if self._export is not None:
@@ -74,6 +76,7 @@ class LiveTelemetry:
         if not self.is_on:
             return
         offset_us = self._offset_us((worker_id, epoch), self._now_us() - message.sent_us)
+        self._heard_us[worker_id] = message.sent_us + offset_us
         for mark in message.marks:
             self._take(
                 TraceEvent(
@@ -85,6 +88,11 @@ class LiveTelemetry:
                     data=mark.data,
                 )
             )
+
+    def lose(self, worker_id: str) -> None:
+        """That worker's life is over: what it traced and had not sent is lost, and marked so."""
+        if self.is_on:
+            self.history.lose(worker_id, self._heard_us.pop(worker_id, 0), self._now_us())
 
     def _offset_us(self, life: tuple[str, int], delay_us: int) -> int:
         """The least delay seen bounds what one clock is ahead of the other."""

@@ -210,6 +210,8 @@ class RouterHost:
         again it is told to end itself, so it is heard as long as no newer life has its place.
         """
         current = self._node.fleet.get(worker_id)
+        if self._node.fleet.get(worker_id, epoch) is not None:
+            self.live.lose(worker_id)  # before anything of it is routed anew
         if ended:
             if current is None or current.info.epoch <= epoch:
                 self._channel.disconnect(worker_id)

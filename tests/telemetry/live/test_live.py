@@ -208,3 +208,59 @@ def test_drain_counts_what_a_revocation_waits_for():
     drain.take(event(80, "attempt_failed", "e"))
     drain.take(event(90, "routes_revoked", "", reason="again"))
     assert (drain.num_rollbacks, drain.rollback_us) == (2, 60), "nothing was under way"
+
+
+def handed_over(request_id: str, at_us: int, *, said_at_d: bool) -> list[TraceEvent]:
+    """One request from p to d; of d's words only the router's echo where it could not send them."""
+
+    def one(after_us: int, name: str, place: str = "router", **data):
+        return event(at_us + after_us, name, request_id, place, **data)
+
+    steps = [
+        one(0, "arrived", num_tokens=4),
+        one(1, "routed", mode="disaggregated", prefill="p", decode="d"),
+        one(3, "prefill_queued", "p", num_tokens=4),
+        one(4, "prefill_running", "p", num_rows=4),
+        one(8, "published"),
+        one(9, "first_token"),
+        one(10, "ended", state="FINISHED"),
+    ]
+    if said_at_d:
+        at_d = {"num_tokens": 4, "num_chunks": 1, "num_layers": 1}
+        steps.insert(2, one(2, "reserved", "d", visible_tokens=0, blocks=1))
+        steps[5:5] = [one(6, "validated", "d"), one(7, "published", "d", **at_d)]
+    return steps
+
+
+def test_what_a_dead_worker_had_not_told_is_marked_and_breaks_no_contract():
+    def checked(history: TraceHistory):
+        return read_trace([Lines("live", lines_of(list(history.events())).data)])
+
+    history = TraceHistory(10, lambda _: None)
+    for one in handed_over("before", 0, said_at_d=False):  # nothing excuses this one
+        history.take(one, one.at_us)
+    for one in handed_over("told", 100, said_at_d=False):
+        history.take(one, one.at_us)
+    for one in handed_over("open", 2_000_000, said_at_d=False):
+        history.take(one, one.at_us)
+    history.settle(2_000_000)
+    assert history.find("told") is not None and history.find("open") is None
+    history.lose("p", 0, 2_000_011)
+    history.settle(2_000_011 + SETTLE_US)
+    assert set(checked(history).check()) == {"before", "told", "open"}, "p could say none of it"
+    assert len(history.find("open").events) == 8
+
+    history = TraceHistory(10, lambda _: None)
+    for start_us, name in ((0, "before"), (100, "told"), (2_000_000, "open")):
+        for one in handed_over(name, start_us, said_at_d=False):
+            history.take(one, one.at_us)
+    history.settle(2_000_000)
+    history.lose("d", 50, 2_000_011)
+    for one in handed_over("after", 2_000_020, said_at_d=False):
+        history.take(one, one.at_us)
+    for one in handed_over("whole", 2_000_040, said_at_d=True):
+        history.take(one, one.at_us)
+    history.settle(2_000_060 + SETTLE_US)
+    trace = checked(history)
+    assert trace.violations == [] and trace.lost == {"d": 2}
+    assert set(trace.check()) == {"before", "after"}, "d was heard until 50, or lived anew"

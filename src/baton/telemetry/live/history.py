@@ -85,6 +85,26 @@ class TraceHistory:
             self._told.popitem(last=False)
         self._on_told(recent)
 
+    def lose(self, worker_id: str, since_us: int, now_us: int) -> None:
+        """A life of a worker is over, and what it had not told since then nobody will hear.
+
+        Every request with an attempt there that was not over by then is marked: it may be without
+        steps of that worker up to that attempt's generation, and of no other.
+        """
+        ended = [one.events for one in self._told.values() if one.events[-1].at_us >= since_us]
+        for events in (*self._open.values(), *ended):
+            there = [event.generation for event in events if _goes_to(worker_id, event)]
+            if there:
+                mark = TraceEvent(
+                    at_us=now_us,
+                    place=ROUTER_PLACE,
+                    name="events_lost",
+                    request_id=events[0].request_id,
+                    generation=max(there),
+                    data={"worker": worker_id},
+                )
+                events.append(mark)
+
     # -- look ----------------------------------------------------------------------------------
 
     @property
@@ -110,3 +130,11 @@ class TraceHistory:
         """All events that are kept of requests that were told, by time."""
         kept = [event for recent in self._told.values() for event in recent.events]
         return sorted(kept, key=lambda event: event.at_us)
+
+
+def _goes_to(worker_id: str, event: TraceEvent) -> bool:
+    """Does it begin an attempt, or a copy, to which that worker is a party?"""
+    if event.place != ROUTER_PLACE:
+        return False
+    fields = {"routed": ("prefill", "decode"), "copy_started": ("source", "destination")}
+    return any(event.text(field) == worker_id for field in fields.get(event.name, ()))

@@ -108,6 +108,9 @@ def _print_head(console: Console, told: Told) -> None:
     console.print(f"{text}{', '.join(places)}", highlight=False, soft_wrap=True)
     if trace.num_dropped:
         console.print(f"{trace.num_dropped} events could not be written by their processes")
+    for worker, num in trace.lost.items():
+        text = f"{worker} died before it had told all: its last steps of {num} may be missing"
+        console.print(text, highlight=False, soft_wrap=True)
     if not trace.has_details:
         console.print("no events of single chunks: coverage and overlap are not seen")
     if len(set(trace.hosts.values())) > 1:

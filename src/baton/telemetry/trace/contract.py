@@ -11,6 +11,7 @@ from baton.telemetry.trace.violation import Fault, Rule, Violation
 from baton.telemetry.trace.vocabulary import (
     BY_LEGS,
     CONNECTOR_STEPS,
+    EVENTS_LOST,
     LEG_STEPS,
     OBSERVED,
     ROUTER_PLACE,
@@ -47,6 +48,8 @@ _LEG_NEEDS: dict[Step, Step] = {
 }
 """The same where servers are observed by their legs. A publication that a connector reports still
 needs every step before it, and comes before the answer that was computed on it."""
+_OF_PREFILL = frozenset(("prefill_queued", "prefill_running", "prefill_done"))
+"""What the worker says that prefills; every other needed step is the decode worker's."""
 _ONCE = frozenset([(_ROUTER, "arrived"), (_ROUTER, "ended"), (_ROUTER, "copy_started")])
 
 
@@ -88,6 +91,7 @@ class _Check:
         self._seen: set[tuple[int, Step]] = set()
         self._visible: dict[int, dict[int, range]] = {}
         self._by_legs: set[int] = set()
+        self._lost: dict[str, int] = {}
         self._published = 0
         self._broken: set[int] = set()
         self._found: list[Violation] = []
@@ -105,6 +109,9 @@ class _Check:
     def _look_ahead(self) -> None:
         for event in self._events:
             is_router = event.place == ROUTER_PLACE
+            if is_router and event.name == EVENTS_LOST:
+                worker = event.text("worker")
+                self._lost[worker] = max(event.generation, self._lost.get(worker, 0))
             self._first.setdefault((event.generation, (is_router, event.name)), event)
             if is_router and event.name == "routed":
                 self._places[event.generation] = (event.text("prefill"), event.text("decode"))
@@ -174,7 +181,9 @@ class _Check:
         """The needed step is not before this event: it is later, or nowhere."""
         later = self._first.get((event.generation, need))
         wanted = f"`{need[1]}` of " + ("the router" if need[0] else "a worker")
-        if later is None:
+        if later is None and self._is_lost(event.generation, need):
+            self._seen.add((event.generation, need))
+        elif later is None:
             text = f"{_shown(event)} is without {wanted}"
             self._break(event, Fault.TRUNCATED, Rule.WHOLE, text)
         elif later.at_us == event.at_us and later.place != event.place:
@@ -182,6 +191,13 @@ class _Check:
         elif self._clocks.are_one(later.place, event.place):
             text = f"{_shown(event)} is {later.at_us - event.at_us} us before {wanted}"
             self._break(event, Fault.REORDERED, Rule.ORDER, text)
+
+    def _is_lost(self, generation: int, step: Step) -> bool:
+        """Did the one worker that says this step die before it had told what it traced?"""
+        prefill, decode = self._places.get(generation, ("", ""))
+        is_router, name = step
+        worker = (prefill or decode) if name in _OF_PREFILL else decode
+        return not is_router and generation <= self._lost.get(worker, -1)
 
     def _publish(self, event: TraceEvent) -> None:
         generation = event.generation

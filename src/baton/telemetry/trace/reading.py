@@ -5,6 +5,7 @@ baton.bench.trace_read` measures it.
 """
 
 import gc
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,14 @@ from baton.errors import ConfigError
 from baton.telemetry.trace.contract import Clocks, check_request
 from baton.telemetry.trace.event import TraceEvent
 from baton.telemetry.trace.violation import Fault, Rule, Violation
-from baton.telemetry.trace.vocabulary import DETAILS, ROUTER_PLACE, TOLD, field_defect, kind_of
+from baton.telemetry.trace.vocabulary import (
+    DETAILS,
+    EVENTS_LOST,
+    ROUTER_PLACE,
+    TOLD,
+    field_defect,
+    kind_of,
+)
 
 _MAX_SHOWN_CHARS = 60
 
@@ -49,6 +57,17 @@ class ReadTrace(msgspec.Struct, kw_only=True):
         """Events that processes could not write."""
         stopped = (e for e in self.of_no_request if e.name == "process_stopped")
         return sum(event.number("num_dropped") for event in stopped)
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """Workers that died before they had told all, and of how many requests and copies."""
+        marked = {
+            (event.text("worker"), event.request_id)
+            for events in self.by_request.values()
+            for event in events
+            if event.place == ROUTER_PLACE and event.name == EVENTS_LOST
+        }
+        return dict(sorted(Counter(worker for worker, _ in marked).items()))
 
     def check(self) -> dict[str, list[Violation]]:
         """What requests break, by id; one that keeps the contract is absent."""

@@ -72,6 +72,7 @@ _ALL = (
         copy_ended={"motive": str, "state": str},
         routes_revoked=_REASON,
         cache_cleared=_NONE,
+        events_lost={"worker": str},
     ),
     *_kinds(
         Origin.WORKER,
@@ -122,6 +123,9 @@ NAMES = frozenset(kind.name for kind in _ALL)
 OBSERVED, BY_LEGS = "observed", "legs"
 """A `routed` that says `observed=legs` speaks of servers that tell nothing of their steps: the
 gateway sees when each leg went out and was answered, and claims no more."""
+EVENTS_LOST = "events_lost"
+"""The gateway's word, of a request in its memory, that a worker died before it had told all of it:
+steps of that worker may be absent, up to that generation. Files of dead workers are whole."""
 LEG_STEPS = frozenset(("leg_sent", "prefill_answered", "decode_answered", "handoff_unseen"))
 TOLD = "told"
 """An event with this field was told afterwards: it stands in its file by when, not by its time."""
