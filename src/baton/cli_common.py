@@ -85,7 +85,16 @@ def seed_list(text: str, least: int = 1) -> tuple[int, ...]:
     return seeds
 
 
+class _PipeConsole(Console):
+    """A reader that has seen enough, such as `head`, is no failure."""
+
+    def on_broken_pipe(self) -> None:
+        """End quietly: the status of an error would tell of one."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise SystemExit(0)
+
+
 def console_for(columns: int) -> Console:
     """The terminal, or as many columns as a verb's tables need when they go into a file."""
-    console = Console()
-    return console if console.is_terminal else Console(width=columns)
+    console = _PipeConsole()
+    return console if console.is_terminal else _PipeConsole(width=columns)

@@ -327,6 +327,8 @@ def _validate_stages(config: BatonConfig) -> None:
 
 def _validate_gateway(gateway: GatewayConfig) -> None:
     port, header = gateway.port, gateway.tenant_header
+    remedy = f"{gateway.host!r} is no address; use 127.0.0.1, or 0.0.0.0 for every interface"
+    _require(bool(gateway.host.strip()), "gateway.host", remedy)
     _require(0 <= port <= 65535, "gateway.port", f"{port} is not between 0 and 65535")
     _require(
         bool(_HEADER_NAME.fullmatch(header)) and header not in _CLIENTS_HEADERS,

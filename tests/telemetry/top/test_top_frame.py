@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console, Group
 
 from baton.telemetry.live.feed import Detail, Feed
-from baton.telemetry.top.bars import STATE_CELLS, block_bar, phase_bar, phase_line
+from baton.telemetry.top.bars import PHASE_CELLS, STATE_CELLS, block_bar, phase_bar, phase_line
 from baton.telemetry.top.command import Screen
 from baton.telemetry.top.frame import View, frame
 from baton.telemetry.top.keys import Key, keys_in
@@ -48,6 +48,16 @@ def test_every_frame_fits_and_says_what_the_page_says(columns):
         sentence = " ".join(" ".join(drawn[at + 1 : at + 6]).split())
         assert sentence.startswith(row.sentence), "the whole sentence, whatever the width"
     assert FEED.requests[5].request_id[:8] not in text
+
+
+def test_at_40_columns_the_clocks_and_every_letter_are_whole():
+    drawn = lines(frame(FEED, view(40)), 40)
+    text = "\n".join(drawn)
+    assert max(map(len, drawn)) <= 40
+    assert f"{FEED.ttft.target_ms:.0f} ms" in text and "target" in text
+    seen = {name for row in FEED.requests for name, _, _ in row.spans}
+    flat = " ".join(text.split())
+    assert all(f"{PHASE_CELLS[n][0]} {n.replace('_', ' ')}" in flat for n in seen)
 
 
 def test_at_80_columns_a_worker_shows_its_blocks_by_state():

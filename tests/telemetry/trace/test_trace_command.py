@@ -139,3 +139,38 @@ def test_nothing_to_read_is_said(tmp_path, name, text):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match=text):
         read_source(str(tmp_path / name))
+
+
+def test_a_foreign_first_line_is_named_and_the_rest_is_read(folder):
+    path = folder / "decode-1.jsonl"
+    path.write_bytes(b'{"hello": 1}\n' + path.read_bytes())
+    code, text = said(trace_command, folder)
+    assert code == 1 and "decode-1.jsonl:1 is no trace event" in text
+    assert "requests: 40 finished" in text
+
+
+def test_two_traces_that_are_equal_say_so(folder):
+    _, text = said(compare_command, folder, folder)
+    assert "No phase changed." in text and "largest change" not in text
+
+
+def test_an_address_at_which_nothing_answers_is_the_argument():
+    with pytest.raises(ConfigError, match=r"^trace http://127.0.0.1:1 does not answer"):
+        read_source("http://127.0.0.1:1")
+
+
+def test_a_request_whose_arrival_could_not_be_written_is_not_foreign(folder):
+    path = folder / "router.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    gone = f"{7:032x}".encode()
+    kept = [line for line in lines if gone not in line]
+    assert len(kept) < len(lines)
+    at_us = max(event.at_us for event in request_events(39)) + 10**9
+    stopped = TraceEvent(
+        at_us=at_us, place="router", name="process_stopped", request_id="", generation=0,
+        data={"num_dropped": len(lines) - len(kept)},
+    )  # fmt: skip
+    path.write_bytes(b"".join(kept) + msgspec.json.encode(stopped) + b"\n")
+    code, text = said(trace_command, folder)
+    assert code == 1 and "! truncated: " in text and "foreign" not in text
+    assert f"the router could not write {len(lines) - len(kept)} events" in " ".join(text.split())

@@ -16,7 +16,7 @@ _INDENT = "  "
 _GOAL = 0.9
 """Below this share of met targets a number is marked."""
 _ENDLESS = 10_000
-_WIDE, _BAR_COLUMNS = 140, 28
+_WIDE, _NARROW, _BAR_COLUMNS = 140, 60, 28
 KEYS = "↑ ↓ choose   Enter waterfall   Esc back   p pause   q quit"
 
 
@@ -67,7 +67,7 @@ def _head(feed: Feed, view: View) -> Iterable[Text | Table]:
     yield title(feed, view)
     if view.note:
         yield line(Text(clean(view.note), style="bold red"), view.columns)
-    yield _clocks(feed)
+    yield _clocks(feed, view)
     yield _rates(feed, view)
     yield from _blank(view)
     yield from _workers(feed.workers, view)
@@ -93,16 +93,18 @@ def title(feed: Feed, view: View) -> Text:
     return line(text, view.columns)
 
 
-def _clocks(feed: Feed) -> Table:
-    table = _grid("clock, last minute", ">p50", ">p99", ">target", ">requests")
-    for name, clock in (
-        ("time to first token", feed.ttft),
-        ("time per further token", feed.tpot),
-    ):
+def _clocks(feed: Feed, view: View) -> Table:
+    is_narrow = view.columns < _NARROW
+    last = () if is_narrow else (">requests",)
+    names = ("TTFT", "TPOT") if is_narrow else ("time to first token", "time per further token")
+    head = "1 min" if is_narrow else "clock, last minute"
+    table = _grid(head, ">p50", ">p99", ">target", *last)
+    for name, clock in zip(names, (feed.ttft, feed.tpot), strict=True):
         late = bool(clock.target_ms) and clock.p99_ms > clock.target_ms
         p99 = Text(_shown(clock, clock.p99_ms), style="red" if late else "")
         target = _ms(clock.target_ms) if clock.target_ms else "none"
-        table.add_row(name, _shown(clock, clock.p50_ms), p99, target, str(clock.num))
+        cells = (name, _shown(clock, clock.p50_ms), p99, target, str(clock.num))
+        table.add_row(*cells[: len(table.columns)])
     return table
 
 
@@ -202,7 +204,7 @@ def _requests(feed: Feed, view: View) -> Iterable[Text]:
         return
     seen = {name for row in feed.requests for name, _, _ in row.spans}
     shown = {name: cell for name, cell in PHASE_CELLS.items() if name in seen}
-    yield line(legend(shown), view.columns)
+    yield from legend(shown).wrap(Console(), view.columns)
     for row in feed.requests[view.first : view.first + view.num_requests]:
         yield from request_lines(row, view)
     if view.keys:

@@ -1,5 +1,6 @@
 """What bound a request, in one sentence that says what to look at."""
 
+from baton.core.units import shown_nbytes
 from baton.telemetry.trace.phases import PHASES, Phase
 from baton.telemetry.trace.story import Story
 from baton.telemetry.trace.vocabulary import BY_LEGS
@@ -76,7 +77,7 @@ def _because(story: Story, phase: Phase) -> str:
     if phase is Phase.DECODE_LEG:
         return _decode_leg(story)
     if phase is Phase.TRANSFER and story.ledger.logical_nbytes:
-        return f"{text} ({story.ledger.physical_nbytes / 1e6:.1f} MB moved)"
+        return f"{text} ({shown_nbytes(story.ledger.physical_nbytes)} moved)"
     return text
 
 

@@ -47,7 +47,11 @@ def read_source(source: str) -> Told:
 
 def _files(source: str) -> list[Lines]:
     if "://" in source:
-        return [Lines(source, fetch(source, TRACES_PATH))]
+        try:
+            return [Lines(source, fetch(source, TRACES_PATH))]
+        except ConfigError as error:
+            text = str(error).removeprefix("--url ")  # of other verbs; here it is the argument
+            raise ConfigError(f"trace {text}") from error
     return files_at(Path(source))
 
 

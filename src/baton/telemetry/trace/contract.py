@@ -65,24 +65,28 @@ class Clocks:
 
 
 def check_request(
-    events: Sequence[TraceEvent], clocks: Clocks, *, has_details: bool
+    events: Sequence[TraceEvent], clocks: Clocks, *, has_details: bool, num_dropped: int = 0
 ) -> list[Violation]:
     """What one request, or one copy, breaks; `events` are all of its id, by time.
 
     `has_details`: the trace has an event for every chunk, so that coverage can be seen.
+    `num_dropped`: events that the router could not write, so that its words may be missing.
     """
     for event in events:
         kind = kind_of(event.place, event.name)
         defect = field_defect(kind, event.data) if kind else "is not an event of that process"
         if defect:
             return [_of(event, Fault.FOREIGN, Rule.VOCABULARY, f"{_shown(event)} {defect}")]
-    return _Check(events, clocks, has_details).run()
+    return _Check(events, clocks, has_details, num_dropped).run()
 
 
 class _Check:
     """One pass over the events of one id; stops at the first violation of each generation."""
 
-    def __init__(self, events: Sequence[TraceEvent], clocks: Clocks, has_details: bool) -> None:
+    def __init__(
+        self, events: Sequence[TraceEvent], clocks: Clocks, has_details: bool, num_dropped: int
+    ) -> None:
+        self._num_dropped = num_dropped
         self._events = events
         self._clocks = clocks
         self._has_details = has_details
@@ -100,6 +104,12 @@ class _Check:
         self._look_ahead()
         if not self._is_known():
             worker = next(e for e in self._events if e.place != ROUTER_PLACE)
+            if self._num_dropped:
+                text = (
+                    f"{_shown(worker)} is of a request without its arrival; the router could not "
+                    f"write {self._num_dropped} events"
+                )
+                return [_of(worker, Fault.TRUNCATED, Rule.IDENTITY, text)]
             text = f"{_shown(worker)} is of a request that the router never took in"
             return [_of(worker, Fault.FOREIGN, Rule.IDENTITY, text)]
         for event in self._events:

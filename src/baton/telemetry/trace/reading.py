@@ -72,8 +72,15 @@ class ReadTrace(msgspec.Struct, kw_only=True):
     def check(self) -> dict[str, list[Violation]]:
         """What requests break, by id; one that keeps the contract is absent."""
         clocks, found = Clocks(self.hosts), {}
+        dropped = sum(
+            event.number("num_dropped")
+            for event in self.of_no_request
+            if (event.place, event.name) == (ROUTER_PLACE, "process_stopped")
+        )
         for request_id, events in self.by_request.items():
-            if broken := check_request(events, clocks, has_details=self.has_details):
+            if broken := check_request(
+                events, clocks, has_details=self.has_details, num_dropped=dropped
+            ):
                 found[request_id] = broken
         return found
 
@@ -164,14 +171,14 @@ def _line_by_line(
 ) -> list[TraceEvent]:
     """The slow way, for a file in which some line is none: that line is named, and skipped."""
     events, lines = [], file.data.split(b"\n")
+    unread: tuple[int, str] | None = None
     for number, line in enumerate(lines, start=1):
         if not line:
             continue
         try:
             events.append(decoder.decode(line))
         except msgspec.ValidationError as error:
-            if not events:
-                raise ConfigError(_foreign(file, number, str(error))) from error
+            unread = unread or (number, str(error))
             trace.violations.append(
                 Violation(
                     fault=Fault.FOREIGN,
@@ -180,9 +187,10 @@ def _line_by_line(
                 )
             )
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            if not events:
-                raise ConfigError(_foreign(file, number, str(error))) from error
+            unread = unread or (number, str(error))
             trace.violations.append(_cut(file, number))
+    if unread and not events:
+        raise ConfigError(_foreign(file, *unread))
     return events
 
 

@@ -47,6 +47,8 @@ def comparison(first: Summary, second: Summary, names: tuple[str, str]) -> list[
         grown = max(pairs, key=lambda pair: abs(pair[1].mean_us - pair[0].mean_us))
         change_us = grown[1].mean_us - grown[0].mean_us
         more = "more" if change_us >= 0 else "less"
+        if not change_us:
+            return [*parts, "No phase changed."]
         parts.append(f"The largest change is {grown[0].phase}: {ms(abs(change_us))} {more}.")
     return parts
 
