@@ -105,8 +105,8 @@ _PARTIES = (
     Mutant(
         name="hanging-engine-not-noticed",
         file="nodes/fleet.py",
-        line="or (view.snapshot is not None and view.snapshot.batch_us > self._batch_timeout_us)",
-        planted="",
+        line="elif batch_us > self._batch_timeout_us:",
+        planted="elif False:",
         why="A worker whose engine never returns holds its requests for ever.",
         killer=Vopr(("liveness",), seeds=(11,)),
     ),
