@@ -77,7 +77,10 @@ async def router(tmp_path):
 
 def deployed(router: RouterHost, tmp_path) -> Deployment:
     supervisor = SimpleNamespace(
-        failure=asyncio.get_running_loop().create_future(), workers=[], kill=lambda worker_id: None
+        failure=asyncio.get_running_loop().create_future(),
+        workers=[],
+        kill=lambda worker_id: None,
+        role_of=lambda worker_id: None,
     )
     return Deployment(router, supervisor, tmp_path, tmp_path)
 

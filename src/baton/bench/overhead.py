@@ -46,7 +46,7 @@ async def measure_steps(config: BatonConfig, cases: list[Case], rounds: int) -> 
             for number in range(rounds):
                 for case in cases:
                     bare[case].append(await bench.ask(case))
-                    served[case].append(await _served_ms(deployment, case, number))
+                    served[case].append(await served_ms(deployment, case, number))
         finally:
             await bench.close()
     return [_row(case, bare[case], served[case]) for case in cases]
@@ -63,7 +63,8 @@ def _row(case: Case, bare: list[float], served: list[float]) -> OverheadRow:
     )
 
 
-async def _served_ms(deployment: Deployment, case: Case, number: int) -> float:
+async def served_ms(deployment: Deployment, case: Case, number: int) -> float:
+    """Milliseconds of one step of a case (its prefill, or a decode step of the whole batch)."""
     info = deployment.router.info
     assert info is not None
     if not case.batch:
