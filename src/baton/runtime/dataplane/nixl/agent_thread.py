@@ -258,13 +258,19 @@ class AgentThread:
             self._ask(peer)
         return flight
 
+    def _ring(self, peer: Peer) -> None:
+        """Let a peer look, and go on looking for a while."""
+        now_s = time.perf_counter()
+        if now_s - peer.rung_s > _ATTENTION_S:
+            peer.rung_s = now_s
+            self.doorbell.ring(peer.descriptor.doorbell)
+
     def _ask(self, peer: Peer) -> None:
         now_s = time.perf_counter()
         if now_s - peer.asked_s > _ATTENTION_S:
             peer.asked_s = now_s
             try:
                 self._agent.notify(peer.descriptor.agent, pack(peer.descriptor.token, ()))
-                self.doorbell.ring(peer.descriptor.doorbell)
             except EngineFault:
                 return  # the transfer itself will say what is wrong
 
@@ -281,6 +287,7 @@ class AgentThread:
         if done:
             self._land(peer, flight, stop)
             return True
+        self._ring(peer)  # over memory, too, an end may wait for the peer's next look
         late = time.perf_counter() - flight.moved_s > self._move_timeout_s
         if late or peer.is_retired:
             ledger.linger(handle, stop or PlaneFault.TIMEOUT)
@@ -323,7 +330,7 @@ class AgentThread:
 
             try:
                 self._ledger.notify_parked(handles, send)
-                self.doorbell.ring(peer.descriptor.doorbell)
+                self._ring(peer)
             except EngineFault as error:
                 self._ledger.fail_parked(handles, PlaneFault.PEER_GONE, str(error))
             self._alert_until_s = time.perf_counter() + _ALERT_S

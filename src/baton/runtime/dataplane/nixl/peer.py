@@ -21,6 +21,8 @@ class Peer:
         self.lanes: dict[Operation, str] = {}
         self.asked_s = 0.0
         """When it was last told that bytes come which it must help to move."""
+        self.rung_s = 0.0
+        """When its doorbell was last rung."""
         self.is_retired = False
 
     def needs_help(self, operation: Operation) -> bool:
